@@ -18,11 +18,12 @@ from pathlib import Path
 
 from clusterctl.errors import ClusterctlError
 
-# Of a cluster directory, what is read from it.
+# Of a cluster directory, what each command reads.
 FILES = ("hosts.yml", "ansible.cfg", "clusterctl.lock")
 TREES = ("group_vars", "host_vars")
 STATE = ".clusterctl"
-STATE_PARTS = ("runs", "secrets", "ca")
+STATE_PARTS = ("secrets", "ca")
+INSTEAD = "Name your own cluster directory with -C DIR"
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
 
@@ -32,7 +33,12 @@ def require_trusted_cluster(root: Path) -> None:
 
     Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
-    require_trusted(_parts(root), root, "Name your own cluster directory with -C DIR")
+    require_trusted(_parts(root), root, INSTEAD)
+
+
+def require_trusted_runs(runs: Iterable[Path], root: Path) -> None:
+    """The same for directories of runs, of which a cluster may have thousands: for who reads them."""
+    require_trusted(runs, root, INSTEAD)
 
 
 def require_trusted(paths: Iterable[Path], directory: Path, instead: str) -> None:

@@ -22,6 +22,7 @@ from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import read_json
+from clusterctl.cluster.trust import require_trusted_runs
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 from clusterctl.runs import chain
 
@@ -180,10 +181,15 @@ class RunStore:
         return [run.id for run in self.scan().runs if run.id not in linked and seconds_after(run, since) >= 0]
 
     def scan(self) -> RunListing:
-        """Every run. Raises ClusterctlError (``cluster.state-*``) only where no run can be listed."""
+        """Every run.
+
+        Raises ClusterctlError only where no run can be listed (``cluster.state-*``), or others could have
+        written one (``cluster.not-trusted``).
+        """
         runs, unreadable = [], []
         with state_access():
             directories = sorted(self._cluster.runs.iterdir()) if self._cluster.runs.is_dir() else []
+        require_trusted_runs(directories, self._cluster.root)
         for directory in directories:
             try:
                 if _is_run(directory):

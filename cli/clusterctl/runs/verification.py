@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.errors import ClusterctlError
 from clusterctl.runs import chain
 from clusterctl.runs.chain import START, ChainLink
 from clusterctl.runs.store import RunStore, seconds_after
@@ -35,7 +33,10 @@ class Verified:
 
 
 def verify(directory: ClusterDirectory, head: str | None = None) -> Verified:
-    """Compare the chain with itself, with the runs' files, and with a head that was kept elsewhere."""
+    """Compare the chain with itself, with the runs' files, and with a head that was kept elsewhere.
+
+    Raises ClusterctlError as RunStore.scan does.
+    """
     links, problems, torn = chain.read(directory)
     problems += problems_of(links, directory)
     problems += _not_linked(directory, links)
@@ -50,12 +51,9 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str
     """Runs that ended after the chain began and are not in it; `runs list` names the unreadable ones."""
     if not links:
         return []
-    linked, problems = {link.run for link in links}, []
-    with suppress(ClusterctlError):  # there is no directory of runs that can be listed
-        for run in RunStore(directory).scan().runs:
-            if run.id not in linked and seconds_after(run, links[0].at) > 0:
-                problems.append(f"run {run.id} ended and is not in the chain")
-    return problems
+    linked = {link.run for link in links}
+    late = (run.id for run in RunStore(directory).scan().runs if seconds_after(run, links[0].at) > 0)
+    return [f"run {run} ended and is not in the chain" for run in late if run not in linked]
 
 
 def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:

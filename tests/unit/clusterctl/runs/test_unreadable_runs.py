@@ -138,7 +138,7 @@ def test_a_run_whose_directory_cannot_be_read_is_not_one_without_jobs(store: Run
     directory = store.create("apply", []).directory.with_name("20200101T000000000-apply-0000")
     directory.symlink_to(directory.name)
     with pytest.raises(ClusterctlError, match="journal of run 20200101T000000000-apply-0000 cannot be read"):
-        recovered(store, [])
+        open_jobs(directory / "journal.jsonl")
 
 
 @pytest.mark.parametrize("how", ["a FIFO", "a directory", "a device", "huge", "a link to nothing"])
