@@ -12,7 +12,6 @@ from clusterctl.cluster.trust import trusted_users
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
-OTHERS_MAY_WRITE = 0o022
 CHUNK_BYTES = 1 << 20
 MAX_CERTIFICATES_BYTES = 4 << 20  # the authorities that a system trusts have 200 KiB
 
@@ -21,7 +20,7 @@ class UnusableFileError(Exception):
     """Why a file is not read: a part of a sentence that starts with its name."""
 
 
-def reason(error: UnusableFileError | OSError) -> str:
+def describe_unusable(error: UnusableFileError | OSError) -> str:
     """Why a file is not read, as the end of a sentence that has named it."""
     return f"it {error}" if isinstance(error, UnusableFileError) else error.strerror or str(error)
 

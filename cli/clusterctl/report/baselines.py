@@ -9,7 +9,7 @@ from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
 from clustercheck.result import reading
 from clustercheck.result.document import Document
-from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
@@ -61,7 +61,7 @@ def _read(path: Path) -> Baseline:
 
 def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlError:
     return ClusterctlError(
-        f"the baseline cannot be read: {reason(error)}",
+        f"the baseline cannot be read: {describe_unusable(error)}",
         code="baseline.unreadable",
         where=str(path),
         hint="Name a run that passed; `clusterctl validate --save-baseline` saves a new one.",

@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from clusterctl import console
-from clusterctl.cluster.bounded_file import UnusableFileError, open_regular, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_regular, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked
@@ -123,7 +123,7 @@ def read(directory: ClusterDirectory) -> tuple[list[ChainLink], list[str], bool]
     except FileNotFoundError:
         return [], [], False
     except (OSError, UnusableFileError) as error:
-        return [], [f"{CHAIN_FILE} cannot be read: {reason(error)}"], False
+        return [], [f"{CHAIN_FILE} cannot be read: {describe_unusable(error)}"], False
     *lines, rest = content.split(b"\n")
     is_whole = not rest or _link(rest) is not None
     links, problems = [], []

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from clustercheck.parse.plain_text import plain_text
 from clusterctl import console
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
@@ -259,14 +259,14 @@ def _is_run(directory: Path) -> bool:
     except NotADirectoryError:
         return False
     except OSError as error:
-        raise _unreadable(directory, reason(error)) from error
+        raise _unreadable(directory, describe_unusable(error)) from error
 
 
 def _load(directory: Path) -> Run:
     try:
         record = read_json(directory / RUN_FILE, _FORM)
     except (UnusableFileError, OSError) as error:
-        raise _unreadable(directory, reason(error)) from error
+        raise _unreadable(directory, describe_unusable(error)) from error
     if record.id != directory.name:
         raise _unreadable(directory, "it is that of another run")
     return Run(directory=directory, **vars(record))

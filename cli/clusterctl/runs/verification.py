@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustercheck.parse.plain_text import shortened
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs import chain
 from clusterctl.runs.chain import START, ChainLink
@@ -79,7 +79,7 @@ def _changes(run: str, recorded: Mapping[str, str], path: Path) -> list[str]:
     try:
         present = chain.digests(path)
     except (OSError, UnusableFileError) as error:
-        return [f"run {run} cannot be read: {reason(error)}"]
+        return [f"run {run} cannot be read: {describe_unusable(error)}"]
     gone = [f"{name} of run {run} was removed" for name in recorded if name not in present]
     both = [name for name in recorded if name in present]
     changed = [f"{name} of run {run} was changed" for name in both if present[name] != recorded[name]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.errors import ClusterctlError
 
 LENGTH = 40
@@ -39,7 +39,7 @@ def read_secret_file(path: Path, what: str) -> SecretStr:
     try:
         text = read_bounded_text(path, MAX_FILE_BYTES, private=True)
     except (OSError, UnusableFileError) as error:
-        raise _bad_file(f"{what} cannot be read: {reason(error)}", path) from error
+        raise _bad_file(f"{what} cannot be read: {describe_unusable(error)}", path) from error
     line = text.partition("\n")[0].rstrip("\r")
     if not line:
         raise _bad_file(f"{what} is empty", path)
