@@ -13,13 +13,12 @@ from typing import Any
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.runs.store import Run
+from clusterctl.runs.store import MAX_PID, Run
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 # Where it stands on a node.
 NODE_FILE = "/root/.clusterctl/lease.json"
-MOST_PID = 2**31
 
 
 class Life(Enum):
@@ -96,7 +95,7 @@ def from_record(record: Mapping[str, Any]) -> Lease:
                      "space")
     }  # fmt: skip
     pid = record.get("pid")
-    return Lease(**texts, pid=pid if type(pid) is int and 0 < pid < MOST_PID else 0)
+    return Lease(**texts, pid=pid if type(pid) is int and 0 < pid <= MAX_PID else 0)
 
 
 def comes_from(lease: Lease, directory: ClusterDirectory) -> bool:

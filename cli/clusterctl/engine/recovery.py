@@ -12,7 +12,7 @@ from typing import Any, Literal
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.bounded_file import is_there
 from clusterctl.cluster.untrusted import ExitCode, HostAnswer, Message, Sentence, read_answer_as
-from clusterctl.engine.events import JobFinished, JobId, JobStarted
+from clusterctl.engine.events import MAX_JOBS, JobFinished, JobId, JobStarted
 from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
@@ -26,8 +26,6 @@ WAIT_A_ROUND_S = 20.0
 LOST = "the node was restarted, or the job was killed, before it wrote its result"
 # States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
-# What a node tells of more jobs than Ansible starts on one is not read.
-MAX_JOBS = 1000
 CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
 
 
