@@ -282,7 +282,8 @@ def _refusal(because: str, where: Path) -> ClusterctlError:
 
 def digest_of_index(directory: Path) -> str:
     """The SHA-256 of a finished bundle's index, which vouches for all of it."""
-    return hashlib.sha256((directory / INDEX).read_bytes()).hexdigest()
+    with open_regular(directory / INDEX) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _changed(file: Path, found: str) -> ClusterctlError:
