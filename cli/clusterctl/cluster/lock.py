@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster import bounded_yaml
+from clusterctl.cluster import bounded_yaml, names
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
@@ -20,7 +20,7 @@ from clusterctl.cluster.state_reading import MAX_BYTES
 from clusterctl.cluster.untrusted import first_problem
 from clusterctl.errors import ClusterctlError
 
-NAME = "clusterctl.lock"
+NAME = names.LOCK_FILE
 HEAD = "# Written by `clusterctl lock`. Keep it in git: images go by these digests, and by no tag.\n"
 SCHEMA: Literal[1] = 1
 

@@ -16,13 +16,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from clusterctl.cluster import names
 from clusterctl.errors import ClusterctlError
 
 # Of a cluster directory, what each command reads.
-FILES = ("hosts.yml", "ansible.cfg", "clusterctl.lock")
-TREES = ("group_vars", "host_vars")
-STATE = ".clusterctl"
-STATE_PARTS = ("secrets", "ca")
+FILES = (names.HOSTS_FILE, names.ANSIBLE_CONFIG, names.LOCK_FILE)
+TREES = (names.GROUP_VARS, names.HOST_VARS)
+STATE_PARTS = (names.SECRETS, names.AUTHORITY)
 INSTEAD = "Name your own cluster directory with -C DIR"
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
@@ -100,11 +100,11 @@ def _parts(root: Path) -> Iterator[Path]:
     for name in TREES:
         yield root / name
         yield from _tree(root / name)
-    yield root / STATE
+    yield root / names.STATE
     for name in ("", *STATE_PARTS):
         # Who needs the state says so where it cannot be read, or is none.
         with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
-            yield from (root / STATE / name).iterdir()
+            yield from (root / names.STATE / name).iterdir()
 
 
 def _tree(top: Path) -> Iterator[Path]:
