@@ -90,8 +90,8 @@ class ValidationPlan:
 
 @dataclass(frozen=True)
 class ValidateResult:
-    """How a validation ended: with a document and the page made from it, or, where it was interrupted, with
-    the containers that could not be ended (``left``)."""
+    """How a validation ended: with a document and the page made from it (None where only its making was
+    interrupted), or, where it was interrupted, with the containers that could not be ended (``left``)."""
 
     exit_code: int
     document: Document | None = None
@@ -149,10 +149,12 @@ def validate(
                 document = _judge(plan, run, progress, connect)
                 files.write_result(run, document)
             run = store.finish(run, document.exit_code, summary_of(document))
-            document = replace(document, chain_head=chain.head_of(run.directory))
-            page = files.write_reports(run, document)
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
+        document = replace(document, chain_head=chain.head_of(run.directory))
+        page = None
+        with contextlib.suppress(KeyboardInterrupt):  # the verdict stands, and reports can be made again
+            page = files.write_reports(run, document)
     return ValidateResult(document.exit_code, document, page)
 
 
@@ -186,7 +188,7 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
             for node in nodes.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
+    replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
     environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
     return replace(document, environment=environment)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.state_reading import read_yaml
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker, faults, hardware
@@ -216,7 +216,7 @@ def _read_yaml(path: Path) -> Any:
         return read_yaml(path, TypeAdapter(Any))
     except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the inventory cannot be read: {reason(error)}",
+            f"the inventory cannot be read: {describe_unusable(error)}",
             code="lab.inventory-unreadable",
             where=str(path),
             hint="Name another cluster directory with -C DIR.",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import read_json
 from clusterctl.cluster.trust import require_trusted
@@ -184,7 +184,7 @@ class LabDirectory:
             return None
         except (OSError, UnusableFileError) as error:
             raise ClusterctlError(
-                f"the lab's state cannot be read: {reason(error)}",
+                f"the lab's state cannot be read: {describe_unusable(error)}",
                 code="lab.state-unreadable",
                 where=str(self.state_file),
                 hint="Take the lab down (clusterctl lab down) and bring it up again.",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import yaml
 from pydantic import TypeAdapter, field_validator
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.quarantine import operator
 from clusterctl.cluster.record import Record
@@ -64,7 +64,7 @@ def _entries(directory: ClusterDirectory) -> dict[str, _AcknowledgedNode]:
         return {}
     except (UnusableFileError, OSError) as error:
         raise ClusterctlError(
-            f"the record of acknowledged messages cannot be read: {reason(error)}",
+            f"the record of acknowledged messages cannot be read: {describe_unusable(error)}",
             code="validate.acknowledged-unreadable",
             where=str(directory.acknowledged_file),
             hint="Fix that file, or remove it and acknowledge again.",

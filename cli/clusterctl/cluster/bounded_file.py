@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from clusterctl.cluster.trust import trusted_users
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
-OTHERS_MAY_WRITE = 0o022
 CHUNK_BYTES = 1 << 20
 MAX_CERTIFICATES_BYTES = 4 << 20  # the authorities that a system trusts have 200 KiB
 
@@ -21,9 +20,18 @@ class UnusableFileError(Exception):
     """Why a file is not read: a part of a sentence that starts with its name."""
 
 
-def reason(error: UnusableFileError | OSError) -> str:
+def describe_unusable(error: UnusableFileError | OSError) -> str:
     """Why a file is not read, as the end of a sentence that has named it."""
     return f"it {error}" if isinstance(error, UnusableFileError) else error.strerror or str(error)
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has that name, be it a link to nothing. Raises OSError where that is not known."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
@@ -46,7 +54,7 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     return bytes(content)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     # The very file whose kind is looked at. Not fdopen, which leaves a directory open.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.cluster import names
 from clusterctl.cluster.state_form import require_plain_state
 from clusterctl.cluster.trust import require_trusted_cluster
 from clusterctl.errors import ClusterctlError
@@ -21,22 +22,22 @@ class ClusterDirectory:
     @property
     def hosts_file(self) -> Path:
         """The Ansible inventory."""
-        return self.root / "hosts.yml"
+        return self.root / names.HOSTS_FILE
 
     @property
     def group_vars(self) -> Path:
         """Settings, as Ansible group variables."""
-        return self.root / "group_vars"
+        return self.root / names.GROUP_VARS
 
     @property
     def state(self) -> Path:
         """Journal, run store, known_hosts, CA: made by clusterctl, mode 0700."""
-        return self.root / ".clusterctl"
+        return self.root / names.STATE
 
     @property
     def known_hosts(self) -> Path:
         """Pinned host keys, in OpenSSH's format."""
-        return self.state / "known_hosts"
+        return self.state / names.KNOWN_HOSTS
 
     @property
     def quarantine_file(self) -> Path:
@@ -56,17 +57,17 @@ class ClusterDirectory:
     @property
     def runs(self) -> Path:
         """One directory a run."""
-        return self.state / "runs"
+        return self.state / names.RUNS
 
     @property
     def authority(self) -> Path:
         """The cluster's certificate authority: ca.crt, and ca.key with mode 0600."""
-        return self.state / "ca"
+        return self.state / names.AUTHORITY
 
     @property
     def secrets(self) -> Path:
         """Files that only their owner may read, mode 0700."""
-        return self.state / "secrets"
+        return self.state / names.SECRETS
 
     @property
     def mutex(self) -> Path:
@@ -125,7 +126,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
     others could have written it: parents above such a one are not searched; ``cluster.state-form``.
     """
     if named is not None:
-        if (named / "hosts.yml").is_file():
+        if (named / names.HOSTS_FILE).is_file():
             return _trusted(named.resolve())
         raise ClusterctlError(
             f"{named} is not a cluster directory: it has no hosts.yml",
@@ -135,7 +136,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
         )
     here = (start or Path.cwd()).resolve()
     for candidate in (here, *here.parents):
-        if (candidate / "hosts.yml").is_file():
+        if (candidate / names.HOSTS_FILE).is_file():
             return _trusted(candidate)
     raise ClusterctlError(
         "there is no cluster directory here or above",

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.settings import yaml_nodes
 from clusterctl.cluster.settings.hosts import HOST_NAME, expand
@@ -28,7 +28,7 @@ def read_text(directory: ClusterDirectory) -> str:
         return read_bounded_text(directory.hosts_file, yaml_nodes.MAX_BYTES)
     except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the inventory file cannot be read: {reason(error)}",
+            f"the inventory file cannot be read: {describe_unusable(error)}",
             code="hosts-file.unreadable",
             where=str(directory.hosts_file),
         ) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clustercheck.parse.plain_text import shortened
-from clusterctl.cluster import quarantine
+from clusterctl.cluster import quarantine, ssh_options
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
@@ -214,11 +214,11 @@ def _for_ssh(variables: Variables, names: tuple[str, str], default: str, host: s
     """An address or a user as a template makes it, too. Raises ClusterctlError (``settings.value``)."""
     first, second = names
     text = str(variables.value(first, variables.value(second, default)) or "")
-    if text.startswith("-") or any(one.isspace() or not one.isprintable() for one in text):
+    if not ssh_options.is_word(text):
         raise ClusterctlError(
             f"{first} of {host} cannot be handed to ssh: {text!r}",
             code="settings.value",
-            where=host,
+            where=f"{host}: {first}",
             hint="Write a name or an IP address, or a user name.",
         )
     return text

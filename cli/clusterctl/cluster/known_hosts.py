@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import locked, replace_file
 from clusterctl.errors import ClusterctlError
@@ -169,7 +169,7 @@ def _read(directory: ClusterDirectory) -> list[Line]:
         return []
     except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the pinned host keys cannot be read: {reason(error)}",
+            f"the pinned host keys cannot be read: {describe_unusable(error)}",
             code="known-hosts.unreadable",
             where=str(directory.known_hosts),
             hint="Work as the user who owns the cluster directory; move away what is not a file of keys.",

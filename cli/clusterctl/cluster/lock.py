@@ -10,16 +10,17 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster import bounded_yaml
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
+from clusterctl.cluster import bounded_yaml, names
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.state_reading import MAX_BYTES, first_problem
+from clusterctl.cluster.state_reading import MAX_BYTES
+from clusterctl.cluster.untrusted import first_problem
 from clusterctl.errors import ClusterctlError
 
-NAME = "clusterctl.lock"
+NAME = names.LOCK_FILE
 HEAD = "# Written by `clusterctl lock`. Keep it in git: images go by these digests, and by no tag.\n"
 SCHEMA: Literal[1] = 1
 
@@ -108,7 +109,7 @@ def read(directory: ClusterDirectory) -> Lock | None:
     except FileNotFoundError:
         return None
     except (OSError, UnusableFileError) as error:
-        raise _unreadable(file, reason(error)) from None
+        raise _unreadable(file, describe_unusable(error)) from None
     return parse(text, file)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, field_validator
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked, replace_file
@@ -67,7 +67,7 @@ def entries(directory: ClusterDirectory) -> dict[str, QuarantineEntry]:
         with state_access():
             raise
     except (UnusableFileError, OSError) as error:
-        raise _unreadable(directory, reason(error)) from error
+        raise _unreadable(directory, describe_unusable(error)) from error
     return {node: QuarantineEntry(node, **record.model_dump()) for node, record in records.items()}
 
 

@@ -13,6 +13,11 @@ CLOSED = ("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no")
 ALONE = (*CLOSED, "ClearAllForwardings=yes", "RequestTTY=no")
 
 
+def is_word(text: str) -> bool:
+    """Whether ssh can take it for an address or a user; what begins with a dash would be an option."""
+    return not text.startswith("-") and not any(one.isspace() or not one.isprintable() for one in text)
+
+
 def as_words(options: Iterable[str]) -> list[str]:
     """The options as arguments."""
     return [word for option in options for word in ("-o", option)]

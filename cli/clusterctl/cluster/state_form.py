@@ -7,13 +7,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from clusterctl.cluster import names
 from clusterctl.cluster.bounded_file import OTHERS_MAY_READ
 from clusterctl.errors import ClusterctlError
 
-DIRECTORIES = ("ca", "images", "probe", "runs", "secrets")
+DIRECTORIES = (names.AUTHORITY, "images", "probe", names.RUNS, names.SECRETS)
 SECRETS = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
 # Below the state directory.
-SECRET_DIRECTORIES = ("ca", "secrets", "secrets/robots")
+SECRET_DIRECTORIES = (names.AUTHORITY, names.SECRETS, f"{names.SECRETS}/robots")
 
 
 def require_plain_state(state: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line, plain_text
 from clusterctl.cluster import bounded_yaml
 from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
+from clusterctl.cluster.untrusted import first_problem
 
 T = TypeVar("T")
 # Of a thousand hosts each has a few hundred KiB less.
@@ -53,12 +54,4 @@ def parse_yaml(text: str, form: TypeAdapter[T]) -> T:
     except ValidationError as error:
         raise UnusableFileError(f"is not what clusterctl writes: {first_problem(error)}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise UnusableFileError(f"is not YAML: {' '.join(str(error).split())}") from None
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong, with its place; no value that stands there, which may be a secret."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))[:100]
-    reason = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {reason}" if place else reason
+        raise UnusableFileError(f"is not YAML: {one_line(str(error))}") from None

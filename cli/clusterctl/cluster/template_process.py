@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import select
+import signal
 import struct
 import subprocess
 import threading
@@ -20,6 +21,7 @@ WORKER = Path(__file__).with_name("template_worker.py")
 CPU_LIMIT_S = 2  # an honest one takes a thousandth
 # For a machine that has no CPU time to give.
 TIME_LIMIT_S = 60.0
+EXIT_LIMIT_S = 5.0  # of a process that has closed its output
 MAX_ANSWER_BYTES = 16 << 20
 LENGTH = struct.Struct("!I")
 CHUNK_BYTES = 1 << 16
@@ -27,7 +29,7 @@ CHUNK_BYTES = 1 << 16
 SHARED = ("groups", "hostvars")
 MAX_SHARED = 8
 NOT_SET = object()
-TOO_MUCH = "it takes too long, or too much memory"
+TOO_LONG = "it takes too long"
 
 
 class TemplateFailedError(Exception):
@@ -35,14 +37,14 @@ class TemplateFailedError(Exception):
 
 
 class TemplateProcess:
-    """Evaluates one template at a time, for many threads. One that ran into a limit is not tried again."""
+    """Evaluates one template at a time, for many threads. One that took too long is not tried again."""
 
     def __init__(self, cpu_limit_s: int = CPU_LIMIT_S) -> None:
         self._cpu_limit_s = cpu_limit_s
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._shared: dict[int, Any] = {}
-        self._too_much: set[str] = set()
+        self._too_long: set[str] = set()
         self._depth, self._deadline = 0, 0.0
 
     def evaluate(self, text: str, look_up: Callable[[str], Any], context: Mapping[str, Any]) -> Any:
@@ -51,8 +53,8 @@ class TemplateProcess:
         Raises TemplateFailedError, and what ``look_up`` raises, which may evaluate templates itself.
         """
         with self._lock:
-            if text in self._too_much:
-                raise TemplateFailedError(TOO_MUCH)
+            if text in self._too_long:
+                raise TemplateFailedError(TOO_LONG)
             if self._depth == 0:
                 self._start()
                 self._deadline = time.monotonic() + TIME_LIMIT_S
@@ -60,9 +62,11 @@ class TemplateProcess:
             try:
                 return self._conversation(text, look_up, context)
             except (OSError, ValueError, EOFError, TimeoutError) as error:
+                because = self._why(error)
                 self.close()
-                self._too_much.add(text)
-                raise TemplateFailedError(TOO_MUCH) from error
+                if because == TOO_LONG:
+                    self._too_long.add(text)
+                raise TemplateFailedError(because) from error
             except KeyboardInterrupt:
                 self.close()
                 raise
@@ -76,6 +80,23 @@ class TemplateProcess:
         if process is not None:
             process.kill()
             process.communicate()
+
+    def _why(self, error: Exception) -> str:
+        """Why there was no answer: a limit, or how the process ended."""
+        if isinstance(error, TimeoutError):
+            return TOO_LONG
+        if isinstance(error, ValueError):
+            return str(error)
+        try:
+            code = self._process.wait(EXIT_LIMIT_S) if self._process else None
+        except subprocess.TimeoutExpired:
+            code = None
+        if code == -signal.SIGXCPU:
+            return TOO_LONG
+        if code is None:
+            return f"no answer came: {error}"
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return f"the process that evaluates it ended {how}"
 
     def _conversation(self, text: str, look_up: Callable[[str], Any], context: Mapping[str, Any]) -> Any:
         self._send({"evaluate": text})
@@ -104,11 +125,11 @@ class TemplateProcess:
         if id(value) in self._shared:
             self._send({"shared": id(value)})
             return
-        first = len(self._shared) >= MAX_SHARED
-        if first:
+        forget = len(self._shared) >= MAX_SHARED
+        if forget:
             self._shared.clear()
         self._shared[id(value)] = value  # so that no other value has its id
-        self._send({"value": value, "share": id(value), "first": first})
+        self._send({"value": value, "share": id(value), "forget": forget})
 
     def _start(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -137,7 +158,7 @@ class TemplateProcess:
     def _receive(self) -> dict[str, Any]:
         (length,) = LENGTH.unpack(self._read(LENGTH.size))
         if length > MAX_ANSWER_BYTES:
-            raise ValueError("the answer is too long")
+            raise ValueError(f"its value has more than {MAX_ANSWER_BYTES} bytes")
         frame: dict[str, Any] = json.loads(self._read(length))
         return frame
 

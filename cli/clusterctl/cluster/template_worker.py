@@ -82,7 +82,7 @@ class Worker:
             if "evaluate" in frame:
                 _send(self._evaluate(frame["evaluate"]))
             elif "value" in frame:
-                if frame.get("first"):
+                if frame.get("forget"):
                     self._shared.clear()
                 if "share" in frame:
                     self._shared[frame["share"]] = frame["value"]

@@ -16,13 +16,14 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from clusterctl.cluster import names
 from clusterctl.errors import ClusterctlError
 
-# Of a cluster directory, what is read from it.
-FILES = ("hosts.yml", "ansible.cfg", "clusterctl.lock")
-TREES = ("group_vars", "host_vars")
-STATE = ".clusterctl"
-STATE_PARTS = ("runs", "secrets", "ca")
+# Of a cluster directory, what each command reads.
+FILES = (names.HOSTS_FILE, names.ANSIBLE_CONFIG, names.LOCK_FILE)
+TREES = (names.GROUP_VARS, names.HOST_VARS)
+STATE_PARTS = (names.SECRETS, names.AUTHORITY)
+INSTEAD = "Name your own cluster directory with -C DIR"
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
 
@@ -32,7 +33,12 @@ def require_trusted_cluster(root: Path) -> None:
 
     Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
-    require_trusted(_parts(root), root, "Name your own cluster directory with -C DIR")
+    require_trusted(_parts(root), root, INSTEAD)
+
+
+def require_trusted_runs(runs: Iterable[Path], root: Path) -> None:
+    """The same for directories of runs, of which a cluster may have thousands: for who reads them."""
+    require_trusted(runs, root, INSTEAD)
 
 
 def require_trusted(paths: Iterable[Path], directory: Path, instead: str) -> None:
@@ -94,11 +100,11 @@ def _parts(root: Path) -> Iterator[Path]:
     for name in TREES:
         yield root / name
         yield from _tree(root / name)
-    yield root / STATE
+    yield root / names.STATE
     for name in ("", *STATE_PARTS):
         # Who needs the state says so where it cannot be read, or is none.
         with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
-            yield from (root / STATE / name).iterdir()
+            yield from (root / names.STATE / name).iterdir()
 
 
 def _tree(top: Path) -> Iterator[Path]:

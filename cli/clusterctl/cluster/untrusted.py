@@ -84,8 +84,8 @@ def read_answer_as(model: type[M], value: object, what: str) -> M:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a document, with its place in it; nothing of its text."""
+    """The first thing that is wrong, with its place; no value that stands there, which may be a secret."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = one_line(".".join(map(str, first["loc"])), 100)
-    reason = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {reason}" if place else reason
+    problem = one_line(first["msg"].removeprefix("Value error, "))
+    return f"{place}: {problem}" if place else problem

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from clusterctl.cluster import names
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.console import RESULTS, emit, say
@@ -99,7 +100,7 @@ def ssh(directory: Path | None, node: str, argv: tuple[str, ...]) -> None:
     """Log in to a host, or run a command on it, as the lab's operator."""
     where = find_lab(directory)
     host = where.require().require_host(node)
-    known_hosts = where.cluster / ".clusterctl" / "known_hosts"
+    known_hosts = where.cluster / names.STATE / names.KNOWN_HOSTS
     os.execvp(  # noqa: S606 - no shell is what we want
         "ssh",
         [
@@ -189,7 +190,7 @@ def clear(ctx: click.Context, node: str | None, directory: Path | None, as_json:
 def _inventory(ctx: click.Context, where: LabDirectory) -> Path:
     """The inventory that the person works with: the one of -C, else the lab's own."""
     named = ctx.find_root().obj
-    return find_cluster_directory(named).hosts_file if named else where.cluster / "hosts.yml"
+    return find_cluster_directory(named).hosts_file if named else where.cluster / names.HOSTS_FILE
 
 
 def _print_status(where: LabDirectory, state: LabState, as_json: bool) -> list[bool]:

@@ -166,7 +166,7 @@ def _report(
         )  # fmt: skip
         return code
     for change in changes:
-        console.RESULTS.print(change, markup=False)
+        console.RESULTS.print(change)
     for name, error in failures.items():
         console.tell(f"{name}: {error.what}", ("where:", error.where), ("hint: ", error.hint))
     for sentence in unserved:

@@ -89,7 +89,6 @@ def run(
         f"plan for {counted(len(hosts), 'host')}: "
         f"{counted(summary['changed'], 'change')} on {counted(would, 'host')}, "
         f"{summary['failed']} failed, {summary['unreachable']} unreachable",
-        markup=False,
     )
     return code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import click
@@ -55,7 +56,8 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
 
 
 def _write(output: Path, text: str) -> None:
-    """Whole or not at all, for who reads along; what is there and no file (a pipe) is written to as it is.
+    """Whole or not at all, for who reads along; what is there and no file (a pipe, a device), and what is
+    open already (/dev/stdout, /dev/fd/N), is written to as it is.
 
     A link is followed if it is the operator's own: one of another user, as in /tmp, names a file of the
     operator's that is to be overwritten.
@@ -66,8 +68,11 @@ def _write(output: Path, text: str) -> None:
             break
         if target.lstat().st_uid not in trusted_users():
             raise OSError(errno.EACCES, f"{target} is a link that another user made")
+        if target.parent.resolve().is_relative_to("/proc"):
+            break  # the kernel's: it leads to what is open, whatever its text says
         target = target.parent / target.readlink()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as stream:
+            stream.write(text)
     else:
         write_replacement(target, text, mode=None)

@@ -9,16 +9,22 @@ from typing import Any
 
 import click
 
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.report import files, terminal
-from clusterctl.runs import chain
+from clusterctl.runs import verification
 from clusterctl.runs.events import open_containers
 from clusterctl.runs.state import RunState, duration_s, state_of
 from clusterctl.runs.store import Run, RunStore, UnreadableRun
+
+MAX_FACT = 4096
+TORN = (
+    "the chain's last line was not written to its end, as in a crash: the next run that ends removes it, and "
+    "records the run whose link it was"
+)
 
 
 @click.group("runs")
@@ -42,6 +48,7 @@ def list_runs(named: Path | None, as_json: bool) -> None:
         console.say("no runs yet")
         return
     rows = [("run", "what", "started", "took", "by", "exit", "how it ended"), *map(_row, runs)]
+    rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -78,10 +85,10 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         "files": str(chosen.directory),
     }
     for name, value in facts.items():
-        console.RESULTS.print(f"{name:<10} {value}", markup=False)
+        console.RESULTS.print(f"{name:<10} {one_line(value, MAX_FACT)}")
     for one in _left_containers(chosen):
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
-        console.RESULTS.print(plain_text(words), markup=False)
+        console.RESULTS.print(one_line(words))
     if judged:
         text = terminal.render(files.load(chosen), colour=console.has_colours())
         console.write_rendered(f"\n{text}")
@@ -99,17 +106,19 @@ def verify(context: click.Context, head: str | None, as_json: bool) -> None:
     Only a head kept elsewhere shows that nobody with access to this directory wrote the chain again.
     """
     directory = find_cluster_directory(context.obj)
-    checked = chain.verify(directory, head)
+    checked = verification.verify(directory, head)
     if as_json:
         console.emit({"type": "chain", **asdict(checked), "head": checked.newest, "good": checked.good})
     else:
         for problem in checked.problems:
-            console.RESULTS.print(problem, markup=False)
-        console.RESULTS.print(_chain_sentence(checked), markup=False)
+            console.RESULTS.print(problem)
+        if checked.torn:
+            console.RESULTS.print(TORN)
+        console.RESULTS.print(_chain_sentence(checked))
     context.exit(EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD)
 
 
-def _chain_sentence(checked: chain.Verified) -> str:
+def _chain_sentence(checked: verification.Verified) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
     if not checked.links:
@@ -149,12 +158,12 @@ def ending(run: Run) -> str:
     """One phrase on how a run ended."""
     if run.finished is None:
         return str(state_of(run))
-    verdict = plain_text(str(run.summary.get("verdict") or ""))
+    verdict = str(run.summary.get("verdict") or "")
     if verdict:
         named = run.summary.get("culprits")
-        culprits = plain_text(", ".join(map(str, named))) if isinstance(named, list) else ""
+        culprits = ", ".join(map(str, named)) if isinstance(named, list) else ""
         return f"{verdict}: {culprits}" if culprits else verdict
     changed, failed = run.summary.get("changed"), run.summary.get("failed")
     if changed is not None:
-        return plain_text(f"{changed} changed, {failed or 0} failed")
+        return f"{changed} changed, {failed or 0} failed"
     return "interrupted" if run.exit_code == 130 else ""

@@ -16,9 +16,10 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.secret_files import describe
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.engine.lease import freeing
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.rollout import tables
-from clusterctl.rollout.inspection import HostStatus, inspect
+from clusterctl.rollout.inspection import UNKNOWN, HostStatus, inspect
 from clusterctl.rollout.training import pinned
 
 # "Debian GNU/Linux 12 (bookworm)" is "Debian 12" to those who look at a table.
@@ -53,8 +54,8 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
     else:
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
-            words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl leases release {run}"
-            console.RESULTS.print(words)
+            holder = f"Run {run}" if run else "A lease that cannot be read"
+            console.RESULTS.print(f"{holder} holds {', '.join(hosts)}. {freeing(run)}")
         console.RESULTS.print(f"secrets at rest: {secrets}")
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices report that they are simulated.", style="yellow")
@@ -62,11 +63,12 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
 
 
 def _leases(found: Sequence[HostStatus]) -> dict[str, list[str]]:
-    """The runs that change hosts now, with their hosts."""
+    """The runs that change hosts now, with their hosts; empty is the run of leases that cannot be read."""
     holding: dict[str, list[str]] = {}
     for one in found:
-        if one.lease and "run" in one.lease:
-            holding.setdefault(one.lease["run"], []).append(one.host)
+        if one.lease:
+            run = one.lease["run"]
+            holding.setdefault("" if run == UNKNOWN else run, []).append(one.host)
     return holding
 
 

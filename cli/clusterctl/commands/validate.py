@@ -141,7 +141,11 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
         console.emit(result.document.as_json())
     else:
         console.write_rendered(terminal.render(result.document, colour=console.has_colours()))
-        console.write(f"report: {result.page}\n")
+        if result.page:
+            console.write(f"report: {result.page}\n")
+    if result.page is None:
+        again = f"clusterctl report {result.document.run} --format html --output FILE"
+        console.say(f"interrupted while the reports were written; the verdict stands. To make one: {again}")
     if save_baseline:
         _save(plan, result.document)
     return result.exit_code

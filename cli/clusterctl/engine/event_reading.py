@@ -22,9 +22,10 @@ from clusterctl.engine.events import (
     TaskResult,
 )
 from clusterctl.engine.failure_kinds import UNREADABLE, known_code
+from clusterctl.runs.events import MAX_EVENT_BYTES
 
 # A line of a diff of many files has some hundred KiB; the callback bounds what hosts answered.
-MAX_LINE = 4 << 20
+MAX_LINE = MAX_EVENT_BYTES
 # Events of the callback that say nothing of any host.
 SAY_NOTHING = frozenset({"play_empty"})
 

@@ -21,6 +21,7 @@ from clusterctl.engine.module_report import CheckedReport
 JOB_ID = re.compile(r"j[0-9]{1,20}\.[0-9]{1,20}")
 MAX_HOSTS = 100_000
 MAX_ITEMS = 100
+MAX_JOBS = 1000  # of one node: more than Ansible starts on it
 MAX_DIFFERENCES = 10_000
 # The callback sends at most 64,000 characters, and a note; diffs are cleaned where they are printed.
 MAX_DIFF = 70_000

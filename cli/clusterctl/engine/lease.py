@@ -13,13 +13,12 @@ from typing import Any
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.runs.store import Run
+from clusterctl.runs.store import MAX_PID, Run
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
-
-
-MOST_PID = 2**31
+# Where it stands on a node.
+NODE_FILE = "/root/.clusterctl/lease.json"
 
 
 class Life(Enum):
@@ -64,6 +63,13 @@ class Lease:
         return f"run {self.run} ({self.what}) of {self.who} on {self.where}, since {self.since}"
 
 
+def freeing(run: str) -> str:
+    """What to do where the run of a lease has died; without a run, a node could not read it."""
+    if run:
+        return f"If it has died: clusterctl leases release {run}"
+    return f"Check that no run changes the host, then remove {NODE_FILE} there."
+
+
 def lease_of(run: Run, directory: ClusterDirectory) -> Lease:
     """The lease of a run of this process, with a nonce of its own."""
     return Lease(
@@ -89,7 +95,7 @@ def from_record(record: Mapping[str, Any]) -> Lease:
                      "space")
     }  # fmt: skip
     pid = record.get("pid")
-    return Lease(**texts, pid=pid if type(pid) is int and 0 < pid < MOST_PID else 0)
+    return Lease(**texts, pid=pid if type(pid) is int and 0 < pid <= MAX_PID else 0)
 
 
 def comes_from(lease: Lease, directory: ClusterDirectory) -> bool:

@@ -7,7 +7,6 @@ Read and written by who holds the mutex.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clusterctl import console
-from clusterctl.cluster.bounded_file import UnusableFileError
+from clusterctl.cluster.bounded_file import UnusableFileError, is_there
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
@@ -42,12 +41,15 @@ _FORM = TypeAdapter(tuple[_LeaseRecord, ...])
 
 
 def entries(directory: ClusterDirectory) -> list[LeaseEntry]:
-    """What is open, the oldest first. Entries that came here with a copy of the directory are not ours."""
+    """What is open, the oldest first. Entries that came here with a copy of the directory are not ours.
+
+    Raises ClusterctlError (``cluster.state-*``) where it is not known whether there is a record.
+    """
     path = directory.state / FILE
-    if not os.path.lexists(path):
-        return []
     try:
         with state_access():
+            if not is_there(path):
+                return []
             records = read_json(path, _FORM)
     except UnusableFileError as error:
         # Nothing is lost with it but comfort: a lease that nobody remembers is freed by `leases release`.

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.untrusted import HostAnswer, read_answer_as
-from clusterctl.engine.events import is_job_id
+from clusterctl.engine.events import MAX_JOBS, is_job_id
 from clusterctl.engine.failure_kinds import UNREADABLE
 from clusterctl.engine.lease import from_record
 from clusterctl.engine.lease_protocol import NO_ANSWER, Acquire, LeaseAnswer, Release
@@ -21,7 +21,6 @@ from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, Runner, run_p
 PLAYBOOK = "leases.yml"
 # Two small tasks: whoever takes longer is not there.
 TIME_LIMIT_S = 300.0
-MAX_JOBS = 1000
 
 
 class LeaseReport(HostAnswer):

@@ -36,6 +36,7 @@ ASYNC_DIR = "/root/.clusterctl/async"
 # ansible-playbook: good, hosts failed, hosts unreachable, both. Anything else broke a play off.
 CAME_TO_ITS_END = frozenset({0, 2, 4, 6})
 MAX_LOG_READ = 1 << 20
+ANSIBLE_LOG = "ansible.log"
 MAX_ERROR = 2000
 ERROR_MARKS = ("[ERROR]", "ERROR!")
 # As in ansible.cfg, whose ssh_args ours replace.
@@ -72,7 +73,7 @@ class PlaybookRequest:
     @property
     def log(self) -> Path:
         """Where Ansible's own output goes."""
-        return self.run_directory / "ansible.log"
+        return self.run_directory / ANSIBLE_LOG
 
 
 @dataclass(frozen=True)

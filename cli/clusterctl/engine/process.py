@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from clusterctl.cluster.captured import limit_memory
+from clusterctl.runs.events import MAX_EVENT_BYTES
 
 POLL_S = 0.2
 # After a signal the next, stronger one follows when the child has not gone by then.
@@ -21,7 +22,7 @@ GRACE_S = 8.0
 # Ansible keeps all that a node prints. Its processes peak at 250 MiB (150 hosts, 64 forks); 16 times that.
 MEMORY_LIMIT_BYTES = 4 << 30
 # Beyond what `event_reading` takes: the rest of such a line is read and dropped.
-MAX_LINE_BYTES = 4 << 20
+MAX_LINE_BYTES = MAX_EVENT_BYTES
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

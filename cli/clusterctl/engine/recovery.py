@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.bounded_file import is_there
 from clusterctl.cluster.untrusted import ExitCode, HostAnswer, Message, Sentence, read_answer_as
-from clusterctl.engine.events import JobFinished, JobId, JobStarted
+from clusterctl.engine.events import MAX_JOBS, JobFinished, JobId, JobStarted
 from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
@@ -25,8 +26,6 @@ WAIT_A_ROUND_S = 20.0
 LOST = "the node was restarted, or the job was killed, before it wrote its result"
 # States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
-# What a node tells of more jobs than Ansible starts on one is not read.
-MAX_JOBS = 1000
 CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
 
 
@@ -46,11 +45,12 @@ class JobAnswer(HostAnswer):
 class LeftBehind:
     """An earlier run that did not see the end of its jobs, or did not even write its own end.
 
-    Of an UnreadableRun only the journal is known.
+    Of an UnreadableRun only the journal is known, if it has one.
     """
 
     run: Run | UnreadableRun
     jobs: tuple[JobStarted, ...]
+    has_journal: bool = True
 
     @property
     def cut_off(self) -> bool:
@@ -61,8 +61,11 @@ class LeftBehind:
     def sentence(self) -> str:
         """How it ended, and what it left."""
         open_ = f"outcome of {counted(len(self.jobs), 'job')} unknown" if self.jobs else "no open jobs"
+        if not self.has_journal:
+            open_ = "it has no journal, so what it started is not known"
         if isinstance(self.run, UnreadableRun):
-            return f"run {self.run.id}: its record cannot be read; by its journal: {open_}"
+            by = "by its journal: " if self.has_journal else ""
+            return f"run {self.run.id}: its record cannot be read; {by}{open_}"
         how = "interrupted" if self.cut_off else "stopped"
         return f"run {self.run.id} ({self.run.operator}) was {how}: {open_}"
 
@@ -76,7 +79,8 @@ def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
     listing = store.scan()
     changing = [run for run in listing.runs if run.kind in CHANGING_KINDS and run.id != besides.id]
     runs: list[Run | UnreadableRun] = [*changing, *listing.unreadable]
-    found = [LeftBehind(run, tuple(open_jobs(run.journal))) for run in runs]
+    # In this order: whether there is a journal is known once it was read.
+    found = [LeftBehind(run, tuple(open_jobs(run.journal)), is_there(run.journal)) for run in runs]
     return [one for one in found if one.jobs or one.cut_off or isinstance(one.run, UnreadableRun)]
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rich.text import Text
 
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line
 from clusterctl.engine.events import TaskStarted
 from clusterctl.engine.failure import title_of
 from clusterctl.engine.ledger import HostRecord, Ledger
@@ -102,7 +102,7 @@ def _headline(context: ProgressContext, number: int, now: float, columns: int) -
 def _step(context: ProgressContext, now: float, columns: int) -> Text:
     if context.step is None:
         return Text("no task started yet", style="dim")
-    return row(Text(_line(title_of(context.step))), elapsed(now - context.step.at), columns)
+    return row(Text(one_line(title_of(context.step))), elapsed(now - context.step.at), columns)
 
 
 def _counts(hosts: Sequence[HostRecord]) -> Text:
@@ -120,7 +120,7 @@ def _host(one: HostRecord, now: float, columns: int, widest_name: int) -> Text:
     state = display_state_of(one)
     name = Text(f"  {one.name}")
     name.truncate(min(widest_name, WIDEST_NAME) + 4, overflow="ellipsis", pad=True)
-    what = name.append(_line(_said_of(one, state)), style=STYLES.get(state, ""))
+    what = name.append(one_line(_said_of(one, state)), style=STYLES.get(state, ""))
     return row(what, elapsed(now - one.since) if state is DisplayState.AT_WORK else "", columns)
 
 
@@ -168,7 +168,7 @@ def _group(why: str, hosts: Sequence[str], columns: int, *, fold: bool) -> list[
     """What hosts have in common, and their names below it."""
     if not hosts:
         return []
-    head = Text(f"  {len(hosts)} {_line(why)}", style="red")
+    head = Text(f"  {len(hosts)} {one_line(why)}", style="red")
     head.truncate(columns, overflow="ellipsis")
     words = ", ".join(folded(hosts) if fold else hosts)
     indent = "    "
@@ -176,10 +176,6 @@ def _group(why: str, hosts: Sequence[str], columns: int, *, fold: bool) -> list[
         words, columns, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )
     return [head, *(Text(line, style="red") for line in wrapped)]
-
-
-def _line(text: str) -> str:
-    return " ".join(plain_text(text).split())
 
 
 def row(left: Text, right: str, columns: int) -> Text:

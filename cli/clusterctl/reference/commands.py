@@ -56,7 +56,8 @@ def _leaves(context: click.Context) -> Iterator[click.Context]:
 
 def _section(context: click.Context, shared: list[click.Parameter]) -> str:
     command = context.command
-    own = [p for p in command.params if isinstance(p, click.Option) and not _is_in(p, shared)]
+    shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    own = [option for option in shown if not _is_in(option, shared)]
     takes_passwords = any(_is_in(parameter, shared) for parameter in command.params)
     parts = [
         f"## {_name(context)}",

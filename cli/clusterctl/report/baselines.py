@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
 from clustercheck.result import reading
 from clustercheck.result.document import Document
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
@@ -33,9 +32,7 @@ def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
             return _read(path)
         run = RunStore(directory).get(named)
         return baseline.from_result(files.load_json(run), where=str(run.path(files.RESULT)))
-    if os.path.lexists(directory.baseline_file):
-        return _read(directory.baseline_file)
-    return _last_good(directory)
+    return _saved(directory.baseline_file) or _last_good(directory)
 
 
 def save(directory: ClusterDirectory, document: Document) -> Path:
@@ -47,17 +44,28 @@ def save(directory: ClusterDirectory, document: Document) -> Path:
     return directory.baseline_file
 
 
+def _saved(path: Path) -> Baseline | None:
+    try:
+        return _read(path) if is_there(path) else None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _read(path: Path) -> Baseline:
     try:
         text = read_bounded_text(path, reading.MAX_BYTES)
     except (OSError, UnusableFileError) as error:
-        raise ClusterctlError(
-            f"the baseline cannot be read: {reason(error)}",
-            code="baseline.unreadable",
-            where=str(path),
-            hint="Name a run that passed; `clusterctl validate --save-baseline` saves a new one.",
-        ) from error
+        raise _unreadable(path, error) from error
     return baseline.parse(text, where=str(path))
+
+
+def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlError:
+    return ClusterctlError(
+        f"the baseline cannot be read: {describe_unusable(error)}",
+        code="baseline.unreadable",
+        where=str(path),
+        hint="Name a run that passed; `clusterctl validate --save-baseline` saves a new one.",
+    )
 
 
 def _last_good(directory: ClusterDirectory) -> Baseline | None:

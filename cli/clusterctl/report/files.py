@@ -13,14 +13,14 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clustercheck.result.gc_pause import gc_paused
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
-RESULT = "result.json"
+RESULT = chain.RESULT
 
 
 def _plain(render: Callable[[Document], str]) -> Callable[[Document], str]:
@@ -108,7 +108,7 @@ def _content(path: Path) -> bytes:
     try:
         return read_bounded(path, reading.MAX_BYTES)
     except (UnusableFileError, OSError) as error:
-        raise _unreadable(path, reason(error)) from error
+        raise _unreadable(path, describe_unusable(error)) from error
 
 
 def _path(run: Run) -> Path:

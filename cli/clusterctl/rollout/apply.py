@@ -10,7 +10,7 @@ from typing import Any
 from clusterctl import console
 from clusterctl.engine import mutex
 from clusterctl.engine.ledger import HostState
-from clusterctl.engine.playbook import Runner, run_playbook
+from clusterctl.engine.playbook import ANSIBLE_LOG, Runner, run_playbook
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.engine.wording import counted, format_hosts, hosts_by
@@ -104,7 +104,7 @@ def _result(
         declined=change.declined,
         watching=watching,
         pulled=pulled,
-        log=session.run.path("ansible.log"),
+        log=session.run.path(ANSIBLE_LOG),
         summary=summary,
     )
 

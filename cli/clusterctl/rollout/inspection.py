@@ -13,6 +13,7 @@ from clustercheck.launch.bounded import run_all
 from clustercheck.launch.transport import Completed, Transport
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, program_output
+from clusterctl.engine.lease import from_record
 
 PROBE_LIMIT_S = 20.0
 HOST_LIMIT_S = 60.0
@@ -24,6 +25,7 @@ exit 0
 """
 MAX_INSTALLED = 1000  # characters of what that shell prints
 MAX_CELL = 200
+UNKNOWN = "unknown"
 LEASE = ("run", "what", "who", "where", "since")
 MAX_BUSY = 1000
 NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -33,7 +35,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)+")
 class HostStatus:
     """Versions are empty where the thing is not there or could not be read. ``image`` is None if none
     is declared; ``unreachable`` and ``quarantined`` say why. ``lease`` is whose run changes the host now:
-    ``run``, ``what``, ``who``, ``where``, ``since``; it is part of ``busy``, too."""
+    ``run``, ``what``, ``who``, ``where``, ``since``, UNKNOWN where the host could not read it; it is part of
+    ``busy``, too."""
 
     host: str
     os: str = ""
@@ -119,7 +122,9 @@ def _lease(node: NodeEvidence) -> Mapping[str, str] | None:
     found = _mapping(node, "busy").get("lease")
     if not isinstance(found, Mapping):
         return None
-    return {name: _short(found.get(name)) or "unknown" for name in LEASE}
+    # The probe has a word for what it could not read; no run has that name.
+    lease = from_record({name: text for name, text in found.items() if text != UNKNOWN})
+    return {name: _short(getattr(lease, name)) or UNKNOWN for name in LEASE}
 
 
 def _short(value: Any) -> str:

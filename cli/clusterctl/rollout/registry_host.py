@@ -18,7 +18,7 @@ from clusterctl.cluster.untrusted import Count, HostAnswer, Message, Seconds, Se
 from clusterctl.engine import mutex
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.failure_kinds import UNREADABLE
-from clusterctl.engine.playbook import PlaybookOutcome, Runner, run_playbook
+from clusterctl.engine.playbook import ANSIBLE_LOG, PlaybookOutcome, Runner, run_playbook
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.rollout import leases, opening
@@ -154,4 +154,4 @@ def read_backup(answer: object) -> dict[str, Any]:
 
 def log_of(chosen: opening.Selection, result: OperationResult) -> Path:
     """All that Ansible printed."""
-    return RunStore(chosen.directory).get(result.run).path("ansible.log")
+    return RunStore(chosen.directory).get(result.run).path(ANSIBLE_LOG)

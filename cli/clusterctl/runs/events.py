@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, describe_unusable, is_there
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -58,13 +58,13 @@ def journal_lines(path: Path) -> Iterator[bytes]:
 
     Raises ClusterctlError (``runs.journal-unreadable``): what it would say of work on nodes is not known.
     """
-    if not os.path.lexists(path):
-        return
     try:
+        if not is_there(path):
+            return
         yield from bounded_lines(path, MAX_JOURNAL_BYTES, MAX_EVENT_BYTES)
     except (UnusableFileError, OSError) as error:
         raise ClusterctlError(
-            f"the journal of run {path.parent.name} cannot be read: {reason(error)}",
+            f"the journal of run {path.parent.name} cannot be read: {describe_unusable(error)}",
             code="runs.journal-unreadable",
             where=str(path),
             hint=f"If nothing that it started runs on a node any more, move {path.parent} away.",

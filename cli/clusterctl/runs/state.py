@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from datetime import datetime
 from enum import StrEnum
 
-from clusterctl.runs.store import Run
+from clusterctl.runs.store import Run, seconds_after
 
 
 class RunState(StrEnum):
@@ -35,9 +35,5 @@ def state_of(run: Run) -> RunState:
 
 def duration_s(run: Run) -> float | None:
     """Seconds from start to end; None where it has not ended, or its record is odd."""
-    if run.finished is None:
-        return None
-    try:
-        return (datetime.fromisoformat(run.finished) - datetime.fromisoformat(run.started)).total_seconds()
-    except (ValueError, TypeError):  # no date, or one without its zone
-        return None
+    seconds = seconds_after(run, run.started)
+    return seconds if seconds > -math.inf else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +17,17 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from clustercheck.parse.plain_text import plain_text
 from clusterctl import console
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import read_json
+from clusterctl.cluster.trust import require_trusted_runs
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 from clusterctl.runs import chain
 
-RUN_FILE = "run.json"
-JOURNAL = "journal.jsonl"
+RUN_FILE = chain.RUN_FILE
+JOURNAL = chain.JOURNAL
 MAX_PID = 2**31 - 1
 # What is printed wherever runs are listed.
 Line = Annotated[str, AfterValidator(plain_text)]
@@ -96,6 +98,15 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds_after(run: RunRecord, moment: str) -> float:
+    """How long after a moment (ISO 8601) a run ended; minus infinity where it does not say when."""
+    try:
+        ended = datetime.fromisoformat(run.finished or "")
+        return (ended - datetime.fromisoformat(moment)).total_seconds()
+    except (ValueError, TypeError):  # no date, or one without its zone
+        return -math.inf
+
+
 class RunStore:
     """The runs of one cluster, newest last. ``on_link`` is called with the link of each run that ends."""
 
@@ -157,13 +168,28 @@ class RunStore:
 
     def _record(self, run: Run) -> None:
         _save(run)
-        self._on_link(chain.append(self._cluster, run.id))
+        missed = self._not_linked() if chain.cut_torn_line(self._cluster) else []
+        for identity in (*(one for one in missed if one != run.id), run.id):
+            self._on_link(chain.append(self._cluster, identity))
+
+    def _not_linked(self) -> Sequence[str]:
+        """Runs that ended since the last link and are in none: whose link was not written to its end."""
+        links, _, _ = chain.read(self._cluster)
+        if not links:
+            return []
+        linked, since = {link.run for link in links}, links[-1].at
+        return [run.id for run in self.scan().runs if run.id not in linked and seconds_after(run, since) >= 0]
 
     def scan(self) -> RunListing:
-        """Every run. Raises ClusterctlError (``cluster.state-*``) only where no run can be listed."""
+        """Every run.
+
+        Raises ClusterctlError only where no run can be listed (``cluster.state-*``), or others could have
+        written one (``cluster.not-trusted``).
+        """
         runs, unreadable = [], []
         with state_access():
             directories = sorted(self._cluster.runs.iterdir()) if self._cluster.runs.is_dir() else []
+        require_trusted_runs(directories, self._cluster.root)
         for directory in directories:
             try:
                 if _is_run(directory):
@@ -233,14 +259,14 @@ def _is_run(directory: Path) -> bool:
     except NotADirectoryError:
         return False
     except OSError as error:
-        raise _unreadable(directory, reason(error)) from error
+        raise _unreadable(directory, describe_unusable(error)) from error
 
 
 def _load(directory: Path) -> Run:
     try:
         record = read_json(directory / RUN_FILE, _FORM)
     except (UnusableFileError, OSError) as error:
-        raise _unreadable(directory, reason(error)) from error
+        raise _unreadable(directory, describe_unusable(error)) from error
     if record.id != directory.name:
         raise _unreadable(directory, "it is that of another run")
     return Run(directory=directory, **vars(record))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, ScalarNode
 
+from clusterctl.cluster import names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
@@ -59,7 +60,7 @@ def check(directory: ClusterDirectory) -> list[SettingsProblem]:
         if readable and owner not in declared.groups:
             _stray(file, owner, "group", [*declared.groups, *KNOWN_GROUPS], found)
         found.set_for_groups |= _variables(file, directory.root, found, declared.hosts if readable else None)
-    for file, owner in _files(directory.root / "host_vars", found):
+    for file, owner in _files(directory.root / names.HOST_VARS, found):
         if readable and owner not in declared.hosts:
             _stray(file, owner, "host", list(declared.hosts), found)
         found.set_for_hosts.setdefault(owner, set()).update(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster import ssh_options
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import FALSE
@@ -103,7 +104,7 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
         return
     text = value.value
     kind = "address" if option.name.endswith("host") else "user name"
-    if text.startswith("-") or any(c.isspace() or not c.isprintable() for c in text) or text == "":
+    if not text or not ssh_options.is_word(text):
         yield at(
             file,
             value,

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster import bounded_yaml
 from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.settings.problem import SettingsProblem, at
@@ -144,7 +145,7 @@ def _key_problems(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
 def _syntax_problem(file: Path, error: yaml.MarkedYAMLError, text: str) -> SettingsProblem:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    problem = " ".join((error.problem or "it cannot be read").split())
+    problem = one_line(error.problem or "it cannot be read")
     lines = text.splitlines()
     written = lines[line - 1] if 0 < line <= len(lines) else ""
     hint = "Look at this line and the one above: a missing colon, quote or bracket?"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from clusterctl import console
-from clusterctl.cluster import hosts_file, quarantine
+from clusterctl.cluster import hosts_file, names, quarantine
 from clusterctl.cluster.directory import ClusterDirectory, find_cluster_directory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS
 from clusterctl.cluster.inventory import Host, forget_cached
@@ -110,7 +110,7 @@ def _remove(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
 
     node = host.name
     changed = hosts_file.without_host(hosts_file.read_text(directory), node)
-    own = [p for p in sorted((directory.root / "host_vars").glob(f"{node}*")) if node in (p.name, p.stem)]
+    own = [p for p in sorted((directory.root / names.HOST_VARS).glob(f"{node}*")) if node in (p.name, p.stem)]
     kept = f"; {', '.join(p.name for p in own)} in host_vars is kept as .forgotten" if own else ""
     if not agreed(f"Remove {node} ({host.address}) from {', '.join(host.groups)}{kept}?", yes=yes):
         return EXIT_CLUSTER_BAD

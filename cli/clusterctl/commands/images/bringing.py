@@ -129,7 +129,7 @@ def planned(plan: MirrorPlan, destination: Destination, *, as_json: bool) -> int
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
     words = f"{counted(len(missing), 'image')} to copy to {destination.name}: {options.size(plan.bytes)}"
-    console.RESULTS.print(f"{words} in {counted(len(plan.to_fetch), 'blob')}", markup=False)
+    console.RESULTS.print(f"{words} in {counted(len(plan.to_fetch), 'blob')}")
     return code
 
 
@@ -168,7 +168,6 @@ def bring(job: TransferJob, *, as_json: bool) -> int:
     console.RESULTS.print(
         f"{words}: {options.size(moved)} came in {elapsed(seconds)}, "
         f"{moved / 1e6 / max(seconds, 1e-3):.0f} MB/s (run {run.id})",
-        markup=False,
     )
     return code
 

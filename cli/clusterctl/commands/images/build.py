@@ -148,7 +148,7 @@ def _show(orders: list[Order], *, as_json: bool) -> int:
         for file, text in sorted(order.context.items()):
             if file == nccl_tests.FILE:
                 continue
-            console.RESULTS.print(f"# {name}: {file}\n{text}", markup=False, highlight=False, soft_wrap=True)
+            console.RESULTS.print(f"# {name}: {file}\n{text}", soft_wrap=True)
     return EXIT_GOOD
 
 
@@ -182,11 +182,10 @@ def _tell(
         if isinstance(one, ExplainedError):
             options.tell_failure(record["name"], one)
         elif one.there:
-            console.RESULTS.print(f"{record['reference']}: is there, of this recipe and base", markup=False)
+            console.RESULTS.print(f"{record['reference']}: is there, of this recipe and base")
         else:
             sent = f"{options.size(one.moved)} of {options.size(one.image.size)} sent"
             console.RESULTS.print(
                 f"{record['reference']}: built in {elapsed(one.seconds)}, {sent}",
-                markup=False,
                 soft_wrap=True,
             )

@@ -138,11 +138,11 @@ def create(
         console.say("the bundle is incomplete; the same command resumes it")
         return code
     words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
-    console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)
+    console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}")
     digest = digest_of_index(directory)
-    console.RESULTS.print(f"SHA-256 of its index (load --sha256): {digest}", markup=False, soft_wrap=True)
+    console.RESULTS.print(f"SHA-256 of its index (load --sha256): {digest}", soft_wrap=True)
     if signature is not None:
-        console.RESULTS.print(f"signature, which travels with it: {signature}", markup=False, soft_wrap=True)
+        console.RESULTS.print(f"signature, which travels with it: {signature}", soft_wrap=True)
     return code
 
 

@@ -43,5 +43,5 @@ def command(named: Path | None, *, names: tuple[str, ...], to: str, as_json: boo
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
     there = sum(one.state is TransferState.THERE for one in found)
-    console.RESULTS.print(f"{there} of {counted(len(found), 'image')} in {destination.name}", markup=False)
+    console.RESULTS.print(f"{there} of {counted(len(found), 'image')} in {destination.name}")
     return code

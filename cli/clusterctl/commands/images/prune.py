@@ -83,9 +83,9 @@ def _report(prunings: Sequence[Pruning], *, going: bool, asked: bool, swept: int
         if one.error is not None:
             console.tell(f"{one.image.name}: {one.error.what}", ("hint: ", one.error.hint), style="bold red")
     if going:
-        console.RESULTS.print(f"{counted(len(prunings) - len(failed), 'image')} removed", markup=False)
+        console.RESULTS.print(f"{counted(len(prunings) - len(failed), 'image')} removed")
     elif not prunings:
-        console.RESULTS.print("nothing to remove", markup=False)
+        console.RESULTS.print("nothing to remove")
     return code
 
 

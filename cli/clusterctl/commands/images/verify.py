@@ -57,7 +57,5 @@ def command(
         console.RESULTS.print(f"signatures: {words}", markup=False)
     good = sum(one.state is TransferState.THERE for one in found)
     how = "every byte read" if deep else "existence of blobs checked; --deep reads them"
-    console.RESULTS.print(
-        f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}", markup=False
-    )
+    console.RESULTS.print(f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}")
     return code

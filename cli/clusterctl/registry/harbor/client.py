@@ -16,7 +16,12 @@ import httpx
 from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import MAX_CERTIFICATES_BYTES, UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import (
+    MAX_CERTIFICATES_BYTES,
+    UnusableFileError,
+    describe_unusable,
+    read_bounded,
+)
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
@@ -315,7 +320,7 @@ def _trust(access: Access) -> ssl.SSLContext:
             context.load_verify_locations(cafile=access.authority)
         except (OSError, UnusableFileError) as error:
             raise ClusterctlError(
-                f"the authority of Harbor's certificate cannot be read: {reason(error)}",
+                f"the authority of Harbor's certificate cannot be read: {describe_unusable(error)}",
                 code="registry.api-certificate",
                 where=str(access.authority),
                 hint="Set registry_api_ca_file to a file in PEM.",
@@ -381,5 +386,5 @@ def _message(answer: httpx.Response) -> str:
         words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
     except UnreadableError:
         text = answer.content.decode(errors="replace")
-        words = " ".join(TAG.sub(" ", text).split())[:200]
+        words = one_line(TAG.sub(" ", text), 200)
     return one_line(words) or answer.reason_phrase

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 
@@ -40,7 +40,7 @@ def read_secret_file(path: Path, what: str) -> SecretStr:
     try:
         text = read_secret_text(path, MAX_FILE_BYTES, private=True)
     except (OSError, UnusableFileError) as error:
-        raise _bad_file(f"{what} cannot be read: {reason(error)}", path) from error
+        raise _bad_file(f"{what} cannot be read: {describe_unusable(error)}", path) from error
     line = text.partition("\n")[0].rstrip("\r")
     if not line:
         raise _bad_file(f"{what} is empty", path)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from clusterctl.cluster import names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import setting
@@ -98,7 +99,7 @@ def _access(host: Host, inventory: Inventory) -> Access:
     root = inventory.directory.root
     password = str(setting(host, "registry_api_password_file") or PASSWORD_FILE)
     authority = str(setting(host, "registry_api_ca_file") or "")
-    own = inventory.directory.authority / "ca.crt"
+    own = inventory.directory.authority / names.AUTHORITY_CERTIFICATE
     return Access(
         url=url.rstrip("/"),
         user=str(setting(host, "registry_api_user") or "admin"),

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.secret_files import encrypt_at_rest, lacks_encryption, read_secret_text
 from clusterctl.cluster.state_files import replace_file
@@ -182,10 +182,12 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _broken(path, reason(error), "Work as the user who owns the cluster directory.") from error
+        raise _broken(
+            path, describe_unusable(error), "Work as the user who owns the cluster directory."
+        ) from error
     except UnusableFileError as error:
         hint = "If others may read it, make it mode 0600, and rotate: clusterctl registry rotate"
-        raise _broken(path, reason(error), hint) from error
+        raise _broken(path, describe_unusable(error), hint) from error
     except ValidationError:  # it shows what it found
         hint = "Move it away; clusterctl registry apply --adopt then gives every declared robot a new secret."
         raise _broken(path, "it is not what clusterctl writes", hint) from None

@@ -15,7 +15,7 @@ from typing import IO, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from clustercheck.parse.plain_text import one_line, plain_text
-from clusterctl.cluster.bounded_file import UnusableFileError, open_regular, read_bounded
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_regular, read_bounded
 from clusterctl.cluster.record import Record
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.resolve import MAX_MANIFESTS
@@ -193,10 +193,8 @@ class Media:
                         found.update(piece)
                         whole.update(piece)
                         yield piece
-            except OSError as error:
-                raise _damaged(path, str(error.strerror)) from None
-            except UnusableFileError as error:
-                raise _damaged(path, f"it {error}") from None
+            except (OSError, UnusableFileError) as error:
+                raise _damaged(path, describe_unusable(error)) from None
             if found.hexdigest() != part.sha256:
                 raise _damaged(path, "its bytes are not those that it was written with")
         if whole.hexdigest() != item.sha256:
@@ -284,7 +282,8 @@ def _refusal(because: str, where: Path) -> ClusterctlError:
 
 def digest_of_index(directory: Path) -> str:
     """The SHA-256 of a finished bundle's index, which vouches for all of it."""
-    return hashlib.sha256((directory / INDEX).read_bytes()).hexdigest()
+    with open_regular(directory / INDEX) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _changed(file: Path, found: str) -> ClusterctlError:

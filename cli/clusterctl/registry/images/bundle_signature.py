@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
+from clusterctl.cluster.bounded_file import (
+    UnusableFileError,
+    describe_unusable,
+    read_bounded,
+    read_bounded_text,
+)
 from clusterctl.cluster.known_hosts import HostKey
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.state_files import replace_file
@@ -67,7 +72,7 @@ def sign(index: Path, key: Path) -> Path:
     try:
         raw = read_bounded(index, LARGEST_INDEX)
     except (OSError, UnusableFileError) as error:
-        raise _cannot_sign(str(error), index) from None
+        raise _cannot_sign(describe_unusable(error), index) from None
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], raw, SIGN_S)
     if done.returncode != 0 or not done.stdout:
         raise _cannot_sign(_said(done), key)
@@ -122,7 +127,7 @@ def _verified(raw: bytes, signature: Path, signers: Sequence[HostKey]) -> str:
     try:
         text = read_bounded_text(signature, LARGEST_SIGNATURE)
     except (OSError, UnusableFileError) as error:
-        raise _not_good(f"it cannot be read: {error}", signature) from None
+        raise _not_good(f"it cannot be read: {describe_unusable(error)}", signature) from None
     with tempfile.TemporaryDirectory(prefix="clusterctl-signers-") as place:
         ours, allowed = Path(place) / "signature", Path(place) / "allowed_signers"
         ours.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import locked, replace_file
 from clusterctl.cluster.state_reading import read_json
@@ -52,7 +52,7 @@ def brought(directory: ClusterDirectory) -> list[Brought]:
         return []
     except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the record of mirrored images cannot be read: {reason(error)}",
+            f"the record of mirrored images cannot be read: {describe_unusable(error)}",
             code="images.record-unreadable",
             where=str(file),
             hint="Move the file away: only images that are mirrored from now on are pruned then.",

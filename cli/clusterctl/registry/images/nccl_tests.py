@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 
 FILE = "nccl-tests.tar.gz.base64"
 SCRIPT = "build-nccl-tests.sh"
@@ -69,7 +69,9 @@ def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     try:
         content = read_bounded(root / Path(source).expanduser(), LARGEST)
     except (OSError, UnusableFileError) as error:
-        raise NotDeclaredWellError(f"the source of nccl_tests cannot be read: {reason(error)}") from None
+        raise NotDeclaredWellError(
+            f"the source of nccl_tests cannot be read: {describe_unusable(error)}"
+        ) from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise NotDeclaredWellError(f"{source} is not the archive with this sha256")
     return NcclTests(sha256, content=content)

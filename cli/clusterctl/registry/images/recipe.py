@@ -12,7 +12,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterctl.cluster.bounded_file import MAX_CERTIFICATES_BYTES, UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import (
+    MAX_CERTIFICATES_BYTES,
+    UnusableFileError,
+    describe_unusable,
+    read_bounded,
+)
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
@@ -152,7 +157,7 @@ def _certificate(file: str, root: Path, where: str) -> str:
     try:
         text = read_bounded((root / Path(file).expanduser()), MAX_CERTIFICATES_BYTES).decode("ascii")
     except (OSError, UnusableFileError) as error:
-        raise _refusal(f"pip_ca_file cannot be read: {reason(error)}", where) from None
+        raise _refusal(f"pip_ca_file cannot be read: {describe_unusable(error)}", where) from None
     except UnicodeDecodeError as error:
         raise _refusal(f"pip_ca_file cannot be read: {error}", where) from None
     if PEM not in text or "PRIVATE KEY" in text:

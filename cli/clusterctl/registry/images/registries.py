@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from clustercheck.launch.transport import NodeUnreachableError
+from clusterctl.cluster import names
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory
@@ -272,7 +273,7 @@ def named_endpoint(inventory: Inventory, to: str) -> RegistryEndpoint:
 
 
 def _authorities(inventory: Inventory) -> tuple[Path, ...]:
-    ours = inventory.directory.authority / "ca.crt"
+    ours = inventory.directory.authority / names.AUTHORITY_CERTIFICATE
     return (ours,) if ours.is_file() else ()
 
 

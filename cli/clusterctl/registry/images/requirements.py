@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.registry.images.nccl_tests import NotDeclaredWellError, UnpinnedSourceError
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
@@ -49,7 +49,7 @@ def _lines_of(file: Path) -> list[str]:
     try:
         text = read_bounded_text(file, LARGEST)
     except (OSError, UnusableFileError) as error:
-        raise NotDeclaredWellError(f"requirements_file cannot be read: {error}") from None
+        raise NotDeclaredWellError(f"requirements_file cannot be read: {describe_unusable(error)}") from None
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     words = (" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in lines)
     return [line for line in words if line]

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster.untrusted import first_problem
 
 MAX_BLOB_BYTES = 1 << 50
 LONG_TEXT = 8192
@@ -50,7 +51,5 @@ def read_document(validate: Callable[[bytes], T], raw: bytes, max_values: int = 
     try:
         return validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = one_line(".".join(map(str, first["loc"])), 100)
-        reason = one_line(f"{place}: {first['msg']}" if place else first["msg"])
-        raise UnreadableError(reason, is_json=first["type"] != "json_invalid") from None
+        kind = error.errors(include_url=False, include_input=False, include_context=False)[0]["type"]
+        raise UnreadableError(first_problem(error), is_json=kind != "json_invalid") from None

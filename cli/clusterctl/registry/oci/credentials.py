@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import DOCKER_HUB, HOSTS
@@ -54,7 +54,7 @@ def credentials_for(file: Path | None, registry: str) -> Credentials | None:
             user, password = str(entry["username"]), str(entry["password"])
         f"{user}{password}".encode()  # what has no bytes is nobody's
     except (OSError, UnusableFileError) as error:
-        raise _refusal(file, f"cannot be read: {reason(error)}") from None
+        raise _refusal(file, f"cannot be read: {describe_unusable(error)}") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # No word of what stands there: it is a secret.
         raise _refusal(file, f"has no credentials that can be read for {registry}") from None

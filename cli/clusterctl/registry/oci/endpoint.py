@@ -9,7 +9,12 @@ from pathlib import Path
 
 import httpx
 
-from clusterctl.cluster.bounded_file import MAX_CERTIFICATES_BYTES, UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import (
+    MAX_CERTIFICATES_BYTES,
+    UnusableFileError,
+    describe_unusable,
+    read_bounded,
+)
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
@@ -74,7 +79,7 @@ def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
             context.load_verify_locations(cafile=str(file))
         except (OSError, UnusableFileError) as error:
             raise RegistryError(
-                f"the authority's certificate cannot be read: {reason(error)}",
+                f"the authority's certificate cannot be read: {describe_unusable(error)}",
                 code="images.certificate",
                 where=str(file),
             ) from None

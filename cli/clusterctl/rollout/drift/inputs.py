@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import clusterctl
+from clusterctl.cluster import names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.content import content_root
@@ -22,9 +23,9 @@ PACKAGES = ("clusterctl", "ansible-core", "jinja2")
 CONTENT = ("playbooks", "roles", "plugins")
 BYTECODE = "__pycache__"
 # Ansible merges these over hosts.yml, and its listing loses the order of their keys.
-VARIABLES = ("group_vars", "host_vars")
+VARIABLES = (names.GROUP_VARS, names.HOST_VARS)
 # What the roles read on the controller besides the settings.
-SECRETS = ("ca", "secrets")
+SECRETS = (names.AUTHORITY, names.SECRETS)
 # The probe's transport is SSH and sudo; a host that declares anything else is left to Ansible.
 CONNECTION = {
     "ansible_connection": ("ssh", "smart"),
@@ -114,7 +115,7 @@ def _undecidable_setting(host: Host, names: frozenset[str]) -> str:
 
 def _declaring_files(directory: ClusterDirectory) -> list[Path]:
     """Returns inventory and lock, as the operator wrote them."""
-    found = [directory.hosts_file, directory.root / "clusterctl.lock"]
+    found = [directory.hosts_file, directory.root / names.LOCK_FILE]
     for name in VARIABLES:
         found += sorted((directory.root / name).rglob("*"))
     return [path for path in found if path.is_file()]

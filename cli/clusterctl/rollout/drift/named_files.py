@@ -9,6 +9,7 @@ from os.path import expanduser, expandvars
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_regular
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.templating import UNSAFE_KEY, Variables, is_template
 from clusterctl.content import content_root
@@ -95,6 +96,7 @@ def digest_file(path: Path) -> str:
         state = path.stat()
         if state.st_size > MAX_READ_BYTES:
             return f"{state.st_size} {state.st_mtime_ns}"
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
+        with open_regular(path) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, UnusableFileError) as error:
+        return f"unreadable: {describe_unusable(error)}"

@@ -189,6 +189,13 @@ def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None
         baselines.save(site, incomplete())
 
 
+def test_a_saved_baseline_that_cannot_be_looked_for_is_not_passed_over(site: ClusterDirectory) -> None:
+    site.state.symlink_to(site.state.name)
+    with pytest.raises(ExplainedError) as caught:
+        baselines.chosen(site, None)
+    assert (caught.value.code, caught.value.where) == ("baseline.unreadable", str(site.baseline_file))
+
+
 def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() -> None:
     good = run()
     then = baseline.from_result(good, where="test")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusterctl.cluster import templating
-from clusterctl.cluster.template_process import TemplateProcess
+from clusterctl.cluster.template_process import TemplateFailedError, TemplateProcess
 from clusterctl.cluster.templating import Variables
 from clusterctl.errors import ClusterctlError
 
@@ -94,7 +94,7 @@ def test_an_endless_template_ends_by_its_limit_and_is_not_tried_again(process: T
 
 
 def test_an_answer_that_is_too_long_is_not_read(process: TemplateProcess) -> None:
-    assert "too much memory" in refusal("{{ 'x' * (2 * 10**7) }}")
+    assert refusal("{{ 'x' * (2 * 10**7) }}").endswith("its value has more than 16777216 bytes")
     assert value("{{ 1 + 1 }}") == 2
 
 
@@ -104,6 +104,19 @@ def test_a_process_that_was_killed_is_started_again(process: TemplateProcess) ->
     process._process.kill()
     process._process.wait()
     assert value("{{ 2 }}") == 2
+
+
+def test_a_process_that_is_ended_meanwhile_is_not_called_a_limit_of_the_template(
+    process: TemplateProcess,
+) -> None:
+    def killed(_name: str) -> object:
+        assert process._process is not None
+        process._process.kill()
+        return 1
+
+    with pytest.raises(TemplateFailedError, match=r"^the process that evaluates it ended by signal 9$"):
+        process.evaluate("{{ other }}", killed, {})
+    assert process.evaluate("{{ other }}", lambda _name: 2, {}) == 2, "it was not the template's fault"
 
 
 def test_many_threads_evaluate_without_mixing_their_answers(process: TemplateProcess) -> None:

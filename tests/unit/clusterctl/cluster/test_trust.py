@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from clusterctl.cluster import trust
-from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.cluster.directory import ClusterDirectory, find_cluster_directory
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterctl.runs.store import RunStore
 from clusterlab.state import find_lab
 
 ME, OTHER, COLLEAGUE = os.geteuid(), 64001, 64002
@@ -86,6 +87,22 @@ def test_what_everybody_can_write_is_refused(site: Path, part: str) -> None:
     path = site / part
     path.chmod(path.stat().st_mode | 0o002)
     assert "is world-writable" in refusal(site)
+
+
+def test_a_run_that_others_can_write_is_refused_by_who_reads_runs_alone(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(ClusterDirectory(site))
+    run = store.create("apply", [])
+    run.directory.chmod(0o777)
+    looked, lstat = [], Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda path: looked.append(path) or lstat(path))
+    assert find_cluster_directory(site).root == site
+    assert site / ".clusterctl/runs" in looked
+    assert run.directory not in looked
+    with pytest.raises(ClusterctlError, match=f"{run.id} is world-writable") as caught:
+        store.list()
+    assert caught.value.code == "cluster.not-trusted"
 
 
 def test_what_a_shared_group_can_write_is_refused_and_a_private_one_is_its_owners(

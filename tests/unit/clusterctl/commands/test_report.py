@@ -144,6 +144,37 @@ def test_a_report_into_a_pipe(site, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_report_into_what_is_open_already(site, tmp_path):
+    """As with --output >(program), and --output /dev/stdout with a redirection."""
+    reader, writer = os.pipe()
+    redirected = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(redirected, b"before\n")
+    try:
+        for descriptor in (writer, redirected):
+            target = f"/dev/fd/{descriptor}"
+            assert call(site, "report", validated(site), "--format", "markdown", "--output", target) == 0
+        os.write(redirected, b"after\n")
+        assert b"PASS" in os.read(reader, 1 << 16).upper()
+    finally:
+        for descriptor in (reader, writer, redirected):
+            os.close(descriptor)
+    before, *report, after = (tmp_path / "out").read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert "PASS" in "\n".join(report).upper()
+
+
+def test_a_report_into_a_device(site):
+    assert call(site, "report", validated(site), "--output", "/dev/null") == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_links_in_a_circle_are_no_file(site, tmp_path, capsys):
+    (circle := tmp_path / "circle").symlink_to("circle")
+    assert call(site, "report", validated(site), "--output", str(circle)) == 2
+    assert "report.not-written" in capsys.readouterr().err
+    assert circle.is_symlink()
+
+
 def test_a_run_without_a_result_is_explained(site, capsys):
     run = RunStore(site).create("apply", [])
     assert call(site, "report", run.id) == 2
@@ -165,6 +196,19 @@ def test_runs_are_listed_oldest_first_with_how_they_ended(site, capsys):
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["id"] for record in records] == sorted([first, second])
     assert {record["type"] for record in records} == {"run"}
+
+
+def test_a_run_is_one_line_of_the_list_whatever_its_record_says(site, capsys):
+    store = RunStore(site)
+    run = store.create("apply", ["--limit", "a\nb"])
+    record = json.loads(run.path("run.json").read_text())
+    run.path("run.json").write_text(json.dumps({**record, "operator": "anna\nrun\twhat"}))
+    store.finish(store.get(run.id), 1, {"verdict": "fail", "culprits": ["gpu01\nPASS"]})
+    assert call(site, "runs", "list") == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.endswith("anna run what  1     fail: gpu01 PASS")
+    assert call(site, "runs", "show", run.id) == 0
+    assert "command    apply --limit a b\n" in capsys.readouterr().out
 
 
 def test_a_run_is_shown_with_its_verdict(site, capsys):
@@ -280,6 +324,37 @@ class TestValidate:
         assert call(site, "validate") == 130
         assert "interrupted" in capsys.readouterr().err
         assert RunStore(site).get("last").exit_code == 130
+
+    def test_an_interrupt_while_reports_are_written_changes_no_verdict(self, site, monkeypatch, capsys):
+        def interrupted(*_arguments):
+            raise KeyboardInterrupt
+
+        self.outcome = Document(**{**self.outcome.__dict__, "coverage": Coverage(2, 1, 1, 0, 0)})
+        monkeypatch.setattr(files, "write_reports", interrupted)
+        assert call(site, "validate") == 1
+        said = capsys.readouterr()
+        run = RunStore(site).get("last")
+        assert run.exit_code == 1
+        assert said.out.startswith("FAIL")
+        assert "report: " not in said.out
+        assert "interrupted while the reports were written; the verdict stands" in said.err
+        assert "clusterctl report r --format html --output FILE" in said.err
+
+    @pytest.mark.parametrize(
+        ("wrong", "code"),
+        [
+            ("http://127.0.0.1", "settings.value"),
+            ("udp://log:port", "settings.value"),
+            ("{{ 1 / 0 }}", "inventory.template"),
+        ],
+    )
+    def test_a_wrong_syslog_is_refused_before_anything_runs(self, site, capsys, wrong, code):
+        site.group_vars.mkdir()
+        (site.group_vars / "all.yml").write_text(f'site_syslog: "{wrong}"\n')
+        assert call(site, "validate") == 2
+        assert code in capsys.readouterr().err
+        assert self.calls == []
+        assert RunStore(site).list() == []
 
     def test_containers_that_an_interrupt_could_not_end_are_named(self, site, monkeypatch, capsys):
         def interrupted(_spec, *, on_event, **_options):

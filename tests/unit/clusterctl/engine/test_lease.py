@@ -27,6 +27,7 @@ from clusterctl.engine.lease_protocol import (
     acquire_steps,
     run_steps,
 )
+from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import RunStore
 
 OURS = Lease("20260101T000000000-apply-aaaa", "n1", "ops", "here", "apply", "2026-01-01T00:00:00Z")
@@ -143,6 +144,13 @@ def test_the_book_keeps_what_may_be_held_and_a_copy_of_it_is_nobodys(tmp_path: P
     lease_book.note(directory, first, [])
     lease_book.note(directory, second, [])
     assert lease_book.entries(directory) == []
+
+
+def test_a_state_that_cannot_be_read_is_not_one_without_leases(tmp_path: Path) -> None:
+    (state := ClusterDirectory(tmp_path).state).symlink_to(state.name)
+    with pytest.raises(ClusterctlError, match=r"state cannot be used") as caught:
+        lease_book.entries(ClusterDirectory(tmp_path))
+    assert caught.value.where == str(state / lease_book.FILE)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"lease": {}}]', "null"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs import chain
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import send_head
+from clusterctl.runs.verification import verify
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def runs(cluster: ClusterDirectory) -> list[Path]:
 
 
 def test_an_untouched_record_has_no_problem(cluster: ClusterDirectory) -> None:
-    checked = chain.verify(cluster)
+    checked = verify(cluster)
     assert (checked.links, checked.runs, checked.problems) == (3, 3, ())
     assert chain.head_of(runs(cluster)[2]) == checked.newest
 
@@ -44,7 +46,7 @@ def test_an_untouched_record_has_no_problem(cluster: ClusterDirectory) -> None:
 def test_a_changed_file_is_named(cluster: ClusterDirectory, name: str) -> None:
     with (runs(cluster)[1] / name).open("a") as stream:
         stream.write(" ")
-    assert chain.verify(cluster).problems == (f"{name} of run {runs(cluster)[1].name} was changed",)
+    assert verify(cluster).problems == (f"{name} of run {runs(cluster)[1].name} was changed",)
 
 
 def test_what_was_removed_or_added_is_named(cluster: ClusterDirectory) -> None:
@@ -54,7 +56,7 @@ def test_what_was_removed_or_added_is_named(cluster: ClusterDirectory) -> None:
     for path in third.iterdir():
         path.unlink()
     third.rmdir()
-    assert set(chain.verify(cluster).problems) == {
+    assert set(verify(cluster).problems) == {
         f"result.json of run {second.name} was removed",
         f"result.json of run {first.name} was added",
         f"run {third.name} was removed",
@@ -64,7 +66,7 @@ def test_what_was_removed_or_added_is_named(cluster: ClusterDirectory) -> None:
 def test_a_run_that_is_recorded_again_is_compared_with_its_newest_link(cluster: ClusterDirectory) -> None:
     store = RunStore(cluster)
     store.annotate(store.get("last"), {"open_jobs": 0})
-    checked = chain.verify(cluster)
+    checked = verify(cluster)
     assert (checked.links, checked.runs, checked.problems) == (4, 3, ())
 
 
@@ -80,7 +82,7 @@ def test_a_changed_cut_or_exchanged_link_is_found(cluster: ClusterDirectory) -> 
         ["{}", third],
     ):
         file.write_text("".join(f"{line}\n" for line in lines))
-        assert chain.verify(cluster).problems, lines
+        assert verify(cluster).problems, lines
 
 
 def test_a_run_missing_from_the_chain_is_found(cluster: ClusterDirectory) -> None:
@@ -89,28 +91,85 @@ def test_a_run_missing_from_the_chain_is_found(cluster: ClusterDirectory) -> Non
     planted.mkdir()
     later = {**json.loads(record.read_text()), "id": planted.name, "finished": "2099-12-31T00:00:00Z"}
     (planted / "run.json").write_text(json.dumps(later))
-    assert chain.verify(cluster).problems == (f"run {planted.name} ended and is not in the chain",)
+    assert verify(cluster).problems == (f"run {planted.name} ended and is not in the chain",)
 
 
 def test_only_a_head_kept_elsewhere_shows_a_chain_that_was_written_again(cluster: ClusterDirectory) -> None:
-    kept = chain.verify(cluster).newest
-    assert chain.verify(cluster, kept).anchored == 3
+    kept = verify(cluster).newest
+    assert verify(cluster, kept).anchored == 3
     names = [path.name for path in runs(cluster)]
     (runs(cluster)[0] / "journal.jsonl").write_text("other\n")
     chain.chain_file(cluster).unlink()
     for name in names:
         chain.append(cluster, name)
-    assert chain.verify(cluster).good
-    assert "no link has the head" in chain.verify(cluster, kept).problems[0]
+    assert verify(cluster).good
+    assert "no link has the head" in verify(cluster, kept).problems[0]
 
 
-def test_a_torn_line_is_closed_off_and_named(cluster: ClusterDirectory) -> None:
-    with chain.chain_file(cluster).open("a") as stream:
-        stream.write('{"number": 4, "at"')
+@pytest.mark.parametrize("torn", ['{"number": 4, "at"', "\0" * 500])
+def test_a_link_that_was_torn_by_a_crash_is_removed_and_its_run_recorded_by_the_next(
+    cluster: ClusterDirectory,
+    torn: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, store = chain.chain_file(cluster), RunStore(cluster)
+    before = file.read_bytes()
+    monkeypatch.setattr("clusterctl.runs.store.now", lambda: "2099-12-31T00:00:00Z")
+    crashed = store.create("apply", [])
+    store.finish(crashed, 0, {})
+    file.write_bytes(before + torn.encode())
+    checked = verify(cluster)
+    assert checked.torn
+    assert checked.problems == (f"run {crashed.id} ended and is not in the chain",)
+    later = store.create("apply", [])
+    store.finish(later, 0, {})
+    assert f"a link that was not written to its end is removed ({len(torn)} bytes)" in capsys.readouterr().err
+    assert [link.run for link in chain.read(cluster)[0]][3:] == [crashed.id, later.id]
+    checked = verify(cluster)
+    assert (checked.torn, checked.problems) == (False, ())
+
+
+def test_a_link_that_lacks_only_its_newline_is_one(cluster: ClusterDirectory) -> None:
+    file = chain.chain_file(cluster)
+    file.write_bytes(file.read_bytes().removesuffix(b"\n"))
+    assert (verify(cluster).links, verify(cluster).problems) == (3, ())
     chain.append(cluster, runs(cluster)[0].name)
-    checked = chain.verify(cluster)
-    assert checked.links == 4
-    assert checked.problems == ("line 4 of chain.jsonl is not a link",)
+    assert (verify(cluster).links, verify(cluster).problems) == (4, ())
+
+
+def test_a_torn_line_hides_no_change(cluster: ClusterDirectory) -> None:
+    (runs(cluster)[2] / "journal.jsonl").write_text("other")
+    changed = f"journal.jsonl of run {runs(cluster)[2].name} was changed"
+    with chain.chain_file(cluster).open("a") as stream:
+        stream.write('{"number')
+    assert changed in verify(cluster).problems
+    store = RunStore(cluster)
+    store.finish(store.create("apply", []), 0, {})
+    assert verify(cluster).problems == (changed,)
+
+
+def test_the_head_of_an_old_run_is_found_and_that_of_a_new_one_without_reading_all(
+    cluster: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = chain.read(cluster)[0][0]
+    for _ in range(400):
+        last = chain.append(cluster, runs(cluster)[1].name)
+    assert chain.chain_file(cluster).stat().st_size > 2 * chain.BLOCK
+    assert chain.head_of(runs(cluster)[0]) == first.head
+    read: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda *a: read.append(a[1]) or real(*a))
+    assert chain.head_of(runs(cluster)[1]) == last.head
+    assert read == [chain.BLOCK]
+    assert chain.head_of(cluster.runs / "none") == ""
+
+
+def test_a_chain_without_a_newline_ends_no_command(cluster: ClusterDirectory) -> None:
+    chain.chain_file(cluster).write_bytes(b"x" * (chain.MAX_LINE * 3))
+    assert chain.head_of(runs(cluster)[0]) == ""
+    chain.append(cluster, runs(cluster)[0].name)
+    assert verify(cluster).problems[0] == "line 1 of chain.jsonl is not a link"
 
 
 def test_the_command_says_what_it_proves(
@@ -123,7 +182,7 @@ def test_the_command_says_what_it_proves(
     code, text = run()
     assert code == 0
     assert "without --head this does not show" in text
-    code, text = run("--head", chain.verify(cluster).newest)
+    code, text = run("--head", verify(cluster).newest)
     assert code == 0
     assert "nothing up to link 3 was changed" in text
     (runs(cluster)[0] / "journal.jsonl").write_text("other\n")

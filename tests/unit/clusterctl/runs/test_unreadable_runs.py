@@ -120,8 +120,25 @@ def test_the_journal_of_an_unreadable_run_still_tells_of_its_jobs(store: RunStor
 def test_an_unreadable_run_without_open_jobs_is_said_and_no_host_asked(store: RunStore) -> None:
     run, said = store.create("apply", []), []
     run.path("run.json").write_text("{}")
+    Journal(run.journal).close()
     assert recovered(store, said) == []
     assert said == [f"run {run.id}: its record cannot be read; by its journal: no open jobs"]
+
+
+def test_of_an_unreadable_run_without_a_journal_nothing_is_said_to_be_known(store: RunStore) -> None:
+    run, said = store.create("apply", []), []
+    run.path("run.json").write_text("{}")
+    assert recovered(store, said) == []
+    assert said == [
+        f"run {run.id}: its record cannot be read; it has no journal, so what it started is not known"
+    ]
+
+
+def test_a_run_whose_directory_cannot_be_read_is_not_one_without_jobs(store: RunStore) -> None:
+    directory = store.create("apply", []).directory.with_name("20200101T000000000-apply-0000")
+    directory.symlink_to(directory.name)
+    with pytest.raises(ClusterctlError, match="journal of run 20200101T000000000-apply-0000 cannot be read"):
+        open_jobs(directory / "journal.jsonl")
 
 
 @pytest.mark.parametrize("how", ["a FIFO", "a directory", "a device", "huge", "a link to nothing"])

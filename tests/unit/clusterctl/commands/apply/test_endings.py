@@ -9,8 +9,8 @@ import pytest
 
 from clusterctl.engine import lease_book
 from clusterctl.errors import ClusterctlError
-from clusterctl.runs import chain
 from clusterctl.runs.store import RunStore
+from clusterctl.runs.verification import verify
 
 from .played import records
 
@@ -139,6 +139,6 @@ def test_a_reader_that_goes_away_neither_stops_the_work_nor_hides_how_it_ended(
 def test_the_record_of_a_run_is_whole_when_the_command_returns(clusterctl, cluster, ansible, words):
     """Nothing is written to a run's files after its link in the chain."""
     clusterctl(*words)
-    checked = chain.verify(cluster)
+    checked = verify(cluster)
     assert checked.links > 0
     assert checked.problems == ()

@@ -1,0 +1,13 @@
+"""What the files and directories of a cluster directory are called."""
+
+HOSTS_FILE = "hosts.yml"
+ANSIBLE_CONFIG = "ansible.cfg"
+LOCK_FILE = "clusterctl.lock"
+GROUP_VARS = "group_vars"
+HOST_VARS = "host_vars"
+STATE = ".clusterctl"
+RUNS = "runs"
+SECRETS = "secrets"
+AUTHORITY = "ca"
+KNOWN_HOSTS = "known_hosts"
+AUTHORITY_CERTIFICATE = "ca.crt"

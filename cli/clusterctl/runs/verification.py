@@ -1,0 +1,86 @@
+"""Compares the runs' records with the hash chain over them, and the chain with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustercheck.parse.plain_text import shortened
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.runs import chain
+from clusterctl.runs.chain import START, ChainLink
+from clusterctl.runs.store import RunStore, seconds_after
+
+
+@dataclass(frozen=True)
+class Verified:
+    """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
+    with what a writer that died left of a link."""
+
+    links: int
+    runs: int
+    newest: str
+    anchored: int
+    problems: tuple[str, ...]
+    torn: bool = False
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing differs."""
+        return not self.problems
+
+
+def verify(directory: ClusterDirectory, head: str | None = None) -> Verified:
+    """Compare the chain with itself, with the runs' files, and with a head that was kept elsewhere.
+
+    Raises ClusterctlError as RunStore.scan does.
+    """
+    links, problems, torn = chain.read(directory)
+    problems += problems_of(links, directory)
+    problems += _not_linked(directory, links)
+    anchored = next((link.number for link in links if link.head == head), 0)
+    if head is not None and not anchored:
+        problems.append(f"no link has the head {shortened(head, 80)}: the chain was cut, or written again")
+    newest = links[-1].head if links else ""
+    return Verified(len(links), len({link.run for link in links}), newest, anchored, tuple(problems), torn)
+
+
+def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str]:
+    """Runs that ended after the chain began and are not in it; `runs list` names the unreadable ones."""
+    if not links:
+        return []
+    linked = {link.run for link in links}
+    late = (run.id for run in RunStore(directory).scan().runs if seconds_after(run, links[0].at) > 0)
+    return [f"run {run} ended and is not in the chain" for run in late if run not in linked]
+
+
+def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:
+    """Where links do not follow each other, and where a run's files differ from its newest link."""
+    problems, newest, before = [], {}, None
+    for link in links:
+        number, previous = (before.number + 1, before.head) if before else (1, START)
+        if link.head != link.expected_head():
+            problems.append(f"link {link.number} ({link.run}) was changed")
+        if (link.number, link.previous) != (number, previous):
+            problems.append(f"link {link.number} ({link.run}) does not follow link {number - 1}")
+        newest[link.run], before = link, link
+    for run, link in newest.items():
+        problems += _changes(run, link.files, directory.runs / run)
+    return problems
+
+
+def _changes(run: str, recorded: Mapping[str, str], path: Path) -> list[str]:
+    if "/" in run or run in ("", ".", ".."):
+        return [f"{run!r} is not the name of a run"]
+    if not path.is_dir():
+        return [f"run {run} was removed"]
+    try:
+        present = chain.digests(path)
+    except (OSError, UnusableFileError) as error:
+        return [f"run {run} cannot be read: {describe_unusable(error)}"]
+    gone = [f"{name} of run {run} was removed" for name in recorded if name not in present]
+    both = [name for name in recorded if name in present]
+    changed = [f"{name} of run {run} was changed" for name in both if present[name] != recorded[name]]
+    return [*gone, *changed, *(f"{name} of run {run} was added" for name in present if name not in recorded)]
