@@ -47,6 +47,7 @@ class Registry:
             endpoint.host,
             endpoint.credentials,
             plain=endpoint.plain,
+            resolve_own=endpoint.resolve_own,
             resolve_redirect=endpoint.resolve_redirect,
         )
         self._client = httpx.Client(
@@ -247,7 +248,7 @@ class Registry:
 
     def _joined(self, location: str) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
-        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_redirect)
+        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own)
         exchange.require_no_downgrade(base, joined)
         return joined
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -17,7 +16,7 @@ from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import within
-from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
+from clusterctl.registry.oci.errors import RegistryError, Resolve, not_reached, place, refused
 from clusterctl.registry.oci.reference import is_this_machine
 
 LONGEST_CHALLENGE = 8192
@@ -60,11 +59,13 @@ class Tokens:
         credentials: Credentials | None,
         *,
         plain: bool,
-        resolve_redirect: Callable[[httpx.URL], httpx.URL] = lambda url: url,
+        resolve_own: Resolve = lambda url: url,
+        resolve_redirect: Resolve = lambda url: url,
     ) -> None:
         self._host = host
         self._credentials = credentials
         self._plain = plain
+        self._resolve_own = resolve_own
         self._resolve_redirect = resolve_redirect
         self._headers: dict[str, SecretStr] = {}
         self._lock = threading.Lock()
@@ -96,7 +97,7 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = place(asked.realm, self._host, None, self._resolve_redirect)
+        realm = place(asked.realm, self._host, None, self._resolve_own)
         if not self._is_safe(realm):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",

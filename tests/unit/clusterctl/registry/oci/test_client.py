@@ -151,7 +151,30 @@ def test_a_registry_that_names_itself_is_asked_by_its_address():
         str(endpoint.resolve_redirect(httpx.URL("https://harbor.lan/service/token")))
         == "https://10.0.0.5/service/token"
     )
-    assert str(endpoint.resolve_redirect(httpx.URL("https://auth.example/t"))) == "https://auth.example/t"
+    # Its external address may be another port than the one we ask.
+    assert str(endpoint.resolve_own(httpx.URL("https://harbor.lan:8443/t"))) == "https://10.0.0.5/t"
+    for other in ("https://auth.example/t", "https://harbor.lan:9000/bucket", "http://harbor.lan/bucket"):
+        assert str(endpoint.resolve_redirect(httpx.URL(other))) == other
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "localhost"])
+def test_a_blob_is_fetched_from_another_port_of_the_same_host_without_credentials(named: str):
+    def stored(_method: str, path: str, _headers: dict[str, str]) -> Answer:
+        return (200, {}, CONTENT) if path == "/there" else (307, {"Location": "/there"}, b"")
+
+    with server(stored) as (storage, told):
+        place = {"Location": f"http://{named}:{storage.rpartition(':')[2]}/bucket"}
+
+        def answer(_method: str, _path: str, headers: dict[str, str]) -> Answer:
+            if headers.get("Authorization") != WHO.basic:
+                return 401, {"WWW-Authenticate": 'Basic realm="x"'}, b""
+            return 307, place, b""
+
+        with server(answer) as (host, _), client(host, name=named) as registry:
+            assert registry.small_blob("a/b", BLOB) == CONTENT
+            with registry.blob("a/b", BLOB.digest) as (_start, pieces):
+                assert b"".join(pieces) == CONTENT
+    assert told == [("GET", path, "") for path in ("/bucket", "/there") * 2]
 
 
 def test_an_upload_that_is_sent_elsewhere_takes_no_credentials_along():
