@@ -23,6 +23,7 @@ from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certific
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
+from clusterctl.registry.oci.errors import NoHostNameError
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -252,7 +253,8 @@ class Client:
                 answer = self._sent(method, path, query, body, auth)
             except httpx.TransportError as error:
                 mute += isinstance(error, httpx.ReadTimeout)
-                if of_certificate(error) or not left or mute >= timeouts:
+                cannot_pass = of_certificate(error) or isinstance(error, NoHostNameError)
+                if cannot_pass or not left or mute >= timeouts:
                     raise unreachable(self.access.url, what, error) from error
                 self._rest(_pause(TRIES - left))
                 continue

@@ -50,6 +50,7 @@ class Registry:
             resolve_own=endpoint.resolve_own,
             resolve_redirect=endpoint.resolve_redirect,
         )
+        errors.require_address(endpoint.base, endpoint.host)
         self._client = httpx.Client(
             transport=transport(endpoint),
             # The proxy is the one that the settings name, for the hosts that they name.

@@ -23,8 +23,8 @@ LONGEST_CHALLENGE = 8192
 TOKEN_BYTES = 1 << 20
 # A name is looked at once, from its start: time in proportion to the header's length.
 _PARAMETER = re.compile(r'(?<!\w)(\w++)="((?:[^"\\]|\\.)*+)"')
-# As it may stand in a header; servers take no larger headers.
-_Token = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,65536}$")]
+# As it may stand in a header; servers take no larger headers. One of the two may be empty.
+_Token = Annotated[str, Field(pattern=r"^[\x21-\x7e]{0,65536}$")]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Tokens:
         except UnreadableError as error:
             raise _unreadable(host, str(error), where) from None
         token = found.token or found.access_token
-        if token is None:
+        if not token:
             raise _unreadable(host, "it holds none", where)
         return token
 

@@ -247,6 +247,50 @@ def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
 
 
+@pytest.mark.parametrize("host", ["a..b:5000", f"{'a' * 64}.example", "a:99999"])
+def test_a_registry_whose_address_is_none_is_said_with_it(host: str):
+    with pytest.raises(RegistryError) as refused:
+        client(host)
+    assert (refused.value.code, refused.value.where, refused.value.exit_code) == (
+        "images.unreachable", host, 2
+    )  # fmt: skip
+    assert "images_source_addresses" in refused.value.hint
+
+
+def test_a_proxy_whose_name_is_none_is_said_and_asked_once():
+    endpoint = RegistryEndpoint("registry.example", proxy="http://proxy..example:3128")
+    with Registry(endpoint, QUICK) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert (refused.value.code, refused.value.lasting) == ("images.unreachable", True)
+    assert "site_https_proxy" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(7, "7 no"), (0, "0 no"), (None, "no"), ("DENIED", "DENIED no"), (2.5, "HTTP 400")]
+)
+def test_a_registrys_words_are_told_whatever_it_numbers_them_with(code: object, told: str):
+    body = json.dumps({"errors": [{"code": code, "message": "no", "detail": None}]}).encode()
+    with server(lambda *_: (400, {}, body)) as (host, _), client(host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", "1")
+        assert refused.value.what.endswith(f": {told}")
+
+
+@pytest.mark.parametrize("empty", ["token", "access_token"])
+def test_the_token_that_is_not_empty_is_used(empty: str):
+    good = {"token": "t0ken", "access_token": "t0ken"} | {empty: ""}
+
+    def answer(_method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path.startswith("/token"):
+            return 200, {}, json.dumps(good).encode()
+        if headers.get("Authorization") != "Bearer t0ken":
+            return 401, {"WWW-Authenticate": f'Bearer realm="http://{headers["Host"]}/token"'}, b""
+        return 200, {}, CONTENT
+
+    with server(answer) as (host, _), client(host) as registry:
+        assert registry.small_blob("a/b", BLOB) == CONTENT
+
+
 def test_bytes_are_asked_for_as_they_lie_there():
     asked: list[str] = []
 
@@ -319,9 +363,10 @@ def test_a_quota_is_no_refused_login():
 
 
 @pytest.mark.parametrize("which", ["realm", "location"])
-def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str) -> None:
-    nowhere = "https://nowhere:port/v2/"
-
+@pytest.mark.parametrize(
+    "nowhere", ["https://nowhere:port/v2/", "http://a..b/v2/", "http://a:99999/", f"http://{'a' * 64}/v2/"]
+)
+def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str, nowhere: str) -> None:
     def answer(method: str, _path: str, _headers: dict[str, str]) -> Answer:
         if which == "realm":
             return 401, {"WWW-Authenticate": f'Bearer realm="{nowhere}",service="s"'}, b""
