@@ -299,7 +299,7 @@ def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> 
     assert "Connection refused" in caught.value.what
 
 
-@pytest.mark.parametrize("host", ["harbor..example", f"{'a' * 64}.example", "127.0.0.1:99999"])
+@pytest.mark.parametrize("host", ["harbor..example", f"{'a' * 64}.example"])
 def test_a_name_that_no_host_has_is_said_at_once(tmp_path: Path, host: str) -> None:
     waited: list[float] = []
     access = Access(f"http://{host}", "admin", SecretStr(PASSWORD))

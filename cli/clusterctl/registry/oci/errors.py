@@ -132,8 +132,8 @@ def require_address(base: str, host: str) -> None:
         raise RegistryError(
             f"{one_line(host)} is no address of a registry: {one_line(str(error))}",
             code="images.unreachable", where=one_line(host), exit_code=EXIT_USAGE,
-            hint="Host and port, as in harbor.example:443. Correct it where it is set: images_source_addresses, "
-            "registry_address, or the command's own option.",
+            hint="Host and port, as in harbor.example:443. Correct it where it is set: "
+            "images_source_addresses, registry_address, or the command's own option.",
         ) from None  # fmt: skip
 
 

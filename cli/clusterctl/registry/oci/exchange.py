@@ -73,8 +73,8 @@ def open_answer(
     except httpx.InvalidURL as error:
         # httpx reads the address of a redirect also where it does not follow it.
         raise httpx.RemoteProtocolError(f"a redirect to no address: {error}", request=request) from None
-    except (UnicodeError, OverflowError) as error:
-        # The system takes no empty label, none of more than 63 letters, and no port above 65535.
+    except UnicodeError as error:
+        # The system's resolver takes no empty label, and none of more than 63 letters.
         raise NoHostNameError(f"its host has no name that can be looked up: {error}") from None
 
 
