@@ -7,7 +7,6 @@ trusts a source's key trusts the tree, and nothing is signed again. apt itself r
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import require_inside
 from clusterctl.registry.images.spool import disk
+from clusterctl.registry.images.unbundling import digest_of_file
 
 LONGEST_S = 7200.0
 STALLED_S = 60
@@ -91,9 +91,7 @@ def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:
     for uri, file in listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists):
         _place(file, root, uri)
         if not uri.endswith(("InRelease", "Release", "Release.gpg")):
-            with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
-            _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{found}")
+            _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{digest_of_file(file)}")
     return root
 
 

@@ -138,8 +138,8 @@ class Media:
             if file.exists():
                 try:
                     raw = read_bounded(file, MAX_INDEX_BYTES)
-                    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
-                        raise _changed(file, hashlib.sha256(raw).hexdigest())
+                    if sha256 and (found := hashlib.sha256(raw).hexdigest()) != sha256:
+                        raise _changed(file, found)
                     require_trusted(raw, file)
                     return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
                 except (OSError, UnusableFileError, UnreadableError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -20,8 +21,11 @@ def test_the_key_of_a_keyring_package_has_the_fingerprint_that_gpg_prints(tmp_pa
     key = signing.ensure(tmp_path / "key")
     package = other_packages.keyring("debian12", "http://depot", key.binary.read_bytes())
     content = deb.build(package, tmp_path).read_bytes()
-    assert fingerprints(apt_source.key_of_package(content)) == [signing.fingerprint(key)]
-    assert fingerprints(key.armored.read_bytes()) == [signing.fingerprint(key)]
+    command = ["gpg", "--homedir", str(tmp_path), "--with-colons", "--show-keys", str(key.armored)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = [line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:")]
+    assert fingerprints(apt_source.key_of_package(content)) == printed
+    assert fingerprints(key.armored.read_bytes()) == printed == [signing.fingerprint(key)]
 
 
 @pytest.mark.needs("dpkg-deb")
