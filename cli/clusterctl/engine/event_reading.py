@@ -66,7 +66,7 @@ def read_event(line: str | bytes) -> Event | None:
     if not isinstance(reason, str):
         return event
     # What the step itself says stays: it is the cause where the step failed.
-    own = {key: record[key] for key in ("msg", "stderr", "rc") if key in record}
+    own: dict[str, Any] = {key: record[key] for key in ("msg", "stderr", "rc") if key in record}
     return _failed_step(name, record, one_line(reason), own)
 
 
