@@ -229,16 +229,19 @@ class CallbackModule(CallbackBase):
         if is_hidden(task, data):
             self._send("result", **fields, msg=HIDDEN, hidden=True)
             return
+        kept: dict[str, Any] = {}
         try:
             self._job(result, status)
-            kept = self._kept(task, data, status)
+            kept |= self._kept(task, data, status)
+            # Last: a report that is too long takes no cause with it.
+            kept |= report_of(data) if status != "skipped" else {}
         except UNREADABLE as error:
-            kept = {"unreadable": clip(str(error))}
+            kept["unreadable"] = clip(str(error))
         self._send("result", **fields, **kept)
 
     @staticmethod
     def _kept(task: Any, data: dict[str, Any], status: str) -> dict[str, Any]:
-        kept = {**summarize(data), **report_of(data)} if status != "skipped" else {}
+        kept = summarize(data) if status != "skipped" else {}
         if status in ("failed", "ignored", "unreachable"):
             kept["items"] = failed_items(data)
             if code := task.vars.get(CODE_OF_TASK):

@@ -101,7 +101,9 @@ def put_back(backup: Path, data_dir: Path) -> int:
         temporary = place.with_name(f".{place.name}.new")
         # Harbor's containers may write there: what lies there under that name is not written into.
         temporary.unlink(missing_ok=True)
-        with (backup / DATA / one.path).open("rb") as source, temporary.open("xb") as target:
+        content = backup / DATA / one.path
+        # Root's alone from the start: who may read it afterwards is set once it is whole.
+        with content.open("rb") as source, open(temporary, "xb", opener=private) as target:
             shutil.copyfileobj(source, target, CHUNK)
             os.fchown(target.fileno(), one.uid, one.gid)
             os.fchmod(target.fileno(), one.mode)
@@ -158,12 +160,16 @@ def _link(source: Path, target: Path) -> None:
 def _copy_bytes(source: Path, target: Path) -> str:
     """Copy, and hash on the way; root's alone."""
     found = hashlib.sha256()
-    with source.open("rb") as reading, target.open("wb") as writing:
-        os.fchmod(writing.fileno(), 0o600)
+    with source.open("rb") as reading, open(target, "xb", opener=private) as writing:
         while chunk := reading.read(CHUNK):
             found.update(chunk)
             writing.write(chunk)
     return found.hexdigest()
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that is made for its owner alone; for `open`."""
+    return os.open(path, flags, 0o600)
 
 
 def _make_parents(directory: Path, root: Path, one: Kept) -> None:

@@ -104,7 +104,7 @@ LARGEST_UNPACKED = 16 << 20
 
 
 def fetch(url: str, proxies: Proxies) -> bytes:
-    """The document at a URL, within a minute and of 1 MiB at most; raises OSError, ValueError."""
+    """The document at a URL, within FETCH_S and of LARGEST bytes at most; raises OSError, ValueError."""
     proxy = proxies.for_url(url)
     handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
     deadline, content = time.monotonic() + FETCH_S, bytearray()
@@ -135,11 +135,13 @@ def key_of_package(package: bytes) -> bytes:
     if not archive or len(archive) > LARGEST_UNPACKED:
         raise ValueError("it is no Debian package, or none of a keyring's size")
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        # "r:": dpkg-deb has unpacked it; what is compressed once more is no archive.
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for member in tar:
                 content = tar.extractfile(member) if "/keyrings/" in member.name and member.isfile() else None
                 if content is not None:
-                    return content.read()
+                    # A sparse file is as long as it says; one byte more than a key may have is refused later.
+                    return content.read(LARGEST + 1)
     except tarfile.TarError as error:
         raise ValueError(f"it is no Debian package: {error}") from None
     raise ValueError("it ships no keyring")

@@ -299,6 +299,17 @@ def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> 
     assert "Connection refused" in caught.value.what
 
 
+@pytest.mark.parametrize("host", ["harbor..example", f"{'a' * 64}.example"])
+def test_a_name_that_no_host_has_is_said_at_once(tmp_path: Path, host: str) -> None:
+    waited: list[float] = []
+    access = Access(f"http://{host}", "admin", SecretStr(PASSWORD))
+    with Client(access, wait=waited.append) as one, pytest.raises(ClusterctlError) as caught:
+        one.ask("health", "/health")
+    assert (caught.value.code, caught.value.where) == ("registry.api-unreachable", f"http://{host}")
+    assert "no name that can be looked up" in caught.value.what
+    assert waited == []
+
+
 def test_a_harbor_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     with serving(tmp_path / "state.sqlite") as first:
         port = first.server_address[1]

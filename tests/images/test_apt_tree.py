@@ -127,6 +127,18 @@ def test_packages_that_cannot_be_had_are_said(wrong: str, tmp_path: Path, served
     assert {"name": "drivver", "key": "is not signed", "address": "127.0.0.1"}[wrong] in refused.value.what
 
 
+@pytest.mark.parametrize("bound", ["release", "words"])
+def test_a_source_that_is_too_large_is_said_with_the_limit(
+    bound: str, tmp_path: Path, served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apt_tree, "MAX_RELEASE_BYTES" if bound == "release" else "MAX_OUTPUT_BYTES", 100)
+    with pytest.raises(ClusterctlError) as refused:
+        apt_tree.tree(apt_tree.PackageRequest(sources(tmp_path, *served), ("driver",)), tmp_path / "work")
+    assert refused.value.code == "images.packages"
+    assert "100 bytes" in refused.value.what + refused.value.hint
+    assert "--apt-sources" in refused.value.hint
+
+
 def test_names_and_sources_go_together(tmp_path: Path, source: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 100)])
     directory = locked_site(tmp_path, source.host, "one")

@@ -64,7 +64,11 @@ def read_event(line: str | bytes) -> Event | None:
     except ValidationError as error:
         return _failed_step(name, record, first_problem(error))
     reason = record.get("unreadable")
-    return _failed_step(name, record, one_line(reason)) if isinstance(reason, str) else event
+    if not isinstance(reason, str):
+        return event
+    # What the step itself says stays: it is the cause where the step failed.
+    own: dict[str, Any] = {key: record[key] for key in ("msg", "stderr", "rc") if key in record}
+    return _failed_step(name, record, one_line(reason), own)
 
 
 def _failed_outline(text: str, error: CannotReadError) -> TaskResult:
@@ -79,16 +83,20 @@ def _failed_outline(text: str, error: CannotReadError) -> TaskResult:
     return _failed_step(name, record, str(error))
 
 
-def _failed_step(name: str, record: Mapping[str, Any], because: str) -> TaskResult:
+def _failed_step(
+    name: str, record: Mapping[str, Any], because: str, own: Mapping[str, Any] | None = None
+) -> TaskResult:
     """The result of a host whose answer cannot be read. Raises CannotReadError where it is nobody's."""
     if NAMES[name] not in (TaskResult, ItemResult):
         raise CannotReadError(because)
+    message = f"its answer cannot be read: {because}"
     fields_of_result = {
+        **(own or {}),
         "at": record.get("at"),
         "host": record.get("host"),
         "task_id": record.get("task_id"),
         "status": Status.FAILED.value,
-        "msg": f"its answer cannot be read: {because}",
+        "msg": f"{own['msg']} ({message})" if own and own.get("msg") else message,
         "code": UNREADABLE.code,
     }
     try:

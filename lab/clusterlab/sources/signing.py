@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.content import shared_module
 from clusterlab.process import call
 
 IDENTITY = "clusterlab depot (simulated packages) <lab@invalid>"
@@ -39,10 +40,9 @@ def ensure(directory: Path) -> SigningKey:
 
 
 def fingerprint(key: SigningKey) -> str:
-    """The key's fingerprint, as settings pin it. Raises ClusterctlError where gpg fails."""
-    with _home() as home:
-        shown = _gpg(home, "--with-colons", "--show-keys", str(key.armored)).decode("ascii")
-    return next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
+    """The key's fingerprint, as settings pin it and nodes compare it."""
+    (found,) = shared_module("openpgp_keys").fingerprints(key.binary.read_bytes())
+    return str(found)
 
 
 def clearsign(key: SigningKey, files: dict[Path, Path]) -> None:

@@ -47,13 +47,6 @@ def _json(model: Any) -> Callable[[str], str]:
     return check
 
 
-def _texts(value: Any) -> Any:
-    """Any value, but a list is one of texts."""
-    if isinstance(value, list) and not all(isinstance(one, str) for one in value):
-        raise ValueError("a list of other things than texts")
-    return value
-
-
 Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 Time = Annotated[str, Field(max_length=100), AfterValidator(_time)]
@@ -187,7 +180,8 @@ class _ReplicationTrigger(HarborObject):
 
 class _ReplicationFilter(HarborObject):
     type: str
-    value: Annotated[Any, AfterValidator(_texts)] = None
+    # A list is one of texts.
+    value: list[str] | str | bool | int | float | dict[str, Any] | None = None
     decoration: str | None = None
 
 

@@ -16,18 +16,14 @@ import httpx
 from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import (
-    MAX_CERTIFICATES_BYTES,
-    UnusableFileError,
-    describe_unusable,
-    read_bounded,
-)
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
+from clusterctl.registry.oci.endpoint import trust
+from clusterctl.registry.oci.errors import NoHostNameError, RegistryError
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -257,7 +253,8 @@ class Client:
                 answer = self._sent(method, path, query, body, auth)
             except httpx.TransportError as error:
                 mute += isinstance(error, httpx.ReadTimeout)
-                if of_certificate(error) or not left or mute >= timeouts:
+                cannot_pass = of_certificate(error) or isinstance(error, NoHostNameError)
+                if cannot_pass or not left or mute >= timeouts:
                     raise unreachable(self.access.url, what, error) from error
                 self._rest(_pause(TRIES - left))
                 continue
@@ -313,20 +310,16 @@ def transport(access: Access) -> httpx.BaseTransport:
 
 
 def _trust(access: Access) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if access.authority is not None:
-        try:
-            read_bounded(access.authority, MAX_CERTIFICATES_BYTES)  # OpenSSL would wait for a FIFO
-            context.load_verify_locations(cafile=access.authority)
-        except (OSError, UnusableFileError) as error:
-            raise ClusterctlError(
-                f"the authority of Harbor's certificate cannot be read: {describe_unusable(error)}",
-                code="registry.api-certificate",
-                where=str(access.authority),
-                hint="Set registry_api_ca_file to a file in PEM.",
-                exit_code=EXIT_CLUSTER_BAD,
-            ) from error
-    return context
+    try:
+        return trust((access.authority,) if access.authority else ())
+    except RegistryError as error:
+        raise ClusterctlError(
+            f"Harbor's certificate cannot be judged: {error.what}",
+            code="registry.api-certificate",
+            where=error.where,
+            hint="Set registry_api_ca_file to a file in PEM.",
+            exit_code=EXIT_CLUSTER_BAD,
+        ) from error
 
 
 def _pause(failed: int, asked: str = "") -> float:

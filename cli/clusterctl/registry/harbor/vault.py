@@ -92,8 +92,10 @@ class Vault:
         """Whether the robot's own file holds the secret that is kept, for its owner alone."""
         path, secret = self._password(key), self.robot(key).get("secret")
         try:
-            written = secret and read_secret_text(path, MAX_FILE_BYTES, private=True)
-            return secret is not None and written == f"{secret.get_secret_value()}\n"
+            if secret is None:
+                return False
+            written = read_secret_text(path, MAX_FILE_BYTES, private=True)
+            return written == f"{secret.get_secret_value()}\n"
         except (OSError, UnusableFileError):
             return False
 

@@ -6,7 +6,7 @@ trusts a source's key trusts the tree, and nothing is signed again. apt itself r
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
 import re
 import shutil
@@ -19,10 +19,13 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import require_inside
+from clusterctl.registry.images.spool import disk
+from clusterctl.registry.images.unbundling import digest_of_file
 
 LONGEST_S = 7200.0
 STALLED_S = 60
@@ -31,6 +34,10 @@ CONFIGURATION = "apt.conf"
 MAX_RELEASE_BYTES = 10_000_000
 # Of what apt says: a line of some 200 bytes for each package or index.
 MAX_OUTPUT_BYTES = 32 << 20
+# Of a file of apt's sources: those of distributions have some kB.
+MAX_SOURCES_BYTES = 1 << 20
+# What apt says in English, which it is asked for.
+OF_A_FULL_DISK = ("No space left on device", "have enough free space", "Disk quota exceeded")
 # What is asked of each index: its address, its key in the signed list, and its file here.
 FORMAT = "$(URI)\t$(METAKEY)\t$(FILENAME)"
 _URI = re.compile(r"'([^'\n]+)' (\S+) ([0-9]+)")
@@ -53,17 +60,22 @@ class PackageRequest:
 def tree(wanted: PackageRequest, work: Path) -> Path:
     """Download the packages below ``work``: the tree's root, a directory per host. Resumes when interrupted.
 
-    Raises ClusterctlError (``images.packages``).
+    Raises ClusterctlError (``images.packages``, ``images.no-space``).
     """
     try:
-        return _tree(wanted, work)
+        sources = read_bounded(wanted.sources, MAX_SOURCES_BYTES)
+    except (OSError, UnusableFileError) as error:
+        raise _refusal(f"the sources cannot be read: {reason(error)}", wanted) from None
+    try:
+        with disk(work, "a package"):
+            return _tree(wanted, sources, work)
     finally:
         # A proxy's address may hold a password, and this lies on the medium.
         (work / CONFIGURATION).unlink(missing_ok=True)
 
 
-def _tree(wanted: PackageRequest, work: Path) -> Path:
-    _configure(wanted, work)
+def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:
+    _configure(wanted, sources, work)
     _apt(["update"], wanted, work)
     # To a machine with nothing on it: what the nodes have comes along, and nothing is forgotten.
     install = ["--yes", "install", "--", *wanted.names]
@@ -79,9 +91,7 @@ def _tree(wanted: PackageRequest, work: Path) -> Path:
     for uri, file in listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists):
         _place(file, root, uri)
         if not uri.endswith(("InRelease", "Release", "Release.gpg")):
-            with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
-            _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{found}")
+            _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{digest_of_file(file)}")
     return root
 
 
@@ -151,7 +161,7 @@ def _place(file: Path, root: Path, uri: str) -> None:
         shutil.copyfile(file, target)
 
 
-def _configure(wanted: PackageRequest, work: Path) -> None:
+def _configure(wanted: PackageRequest, sources: bytes, work: Path) -> None:
     """Give apt a directory of its own: it neither reads nor changes what this machine has."""
     state, cache = work / "state", work / "cache"
     nowhere = work / "none" / "archives" / "partial"
@@ -165,7 +175,7 @@ def _configure(wanted: PackageRequest, work: Path) -> None:
     parts = work / "parts"
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir()
-    shutil.copyfile(wanted.sources, parts / f"wanted{'.sources' if deb822 else '.list'}")
+    (parts / f"wanted{'.sources' if deb822 else '.list'}").write_bytes(sources)
     values = {
         "Dir::State": state,
         "Dir::State::status": state / "status",
@@ -192,8 +202,7 @@ def _configure(wanted: PackageRequest, work: Path) -> None:
     }
     lines = [f'{key} "{value}";\n' for key, value in values.items()]
     if wanted.proxy:
-        text = wanted.sources.read_text(encoding="utf-8", errors="replace")
-        direct = shared_module("no_proxy").direct_hosts(text, wanted.no_proxy)
+        direct = shared_module("no_proxy").direct_hosts(sources.decode(errors="replace"), wanted.no_proxy)
         lines += [f'Acquire::{scheme}::Proxy "{wanted.proxy}";\n' for scheme in ("http", "https")]
         lines += [
             f'Acquire::{scheme}::Proxy::{host} "DIRECT";\n' for scheme in ("http", "https") for host in direct
@@ -208,17 +217,24 @@ def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
     # apt itself knows names and domains of it: a source may redirect to one.
     ours |= {"no_proxy": wanted.no_proxy} if wanted.no_proxy else {}
     environment = {**{k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}, **ours}
+    program = shutil.which("apt-get")
+    if program is None:
+        raise _refusal("this machine has no apt-get", wanted)
     try:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        # Where the packages lie: a disk that is full is then that one.
+        with tempfile.TemporaryFile(dir=work) as output, tempfile.TemporaryFile(dir=work) as errors:
             done = subprocess.run(
-                ["apt-get", "-q", *arguments], stdout=output, stderr=errors,
+                [program, "-q", *arguments], stdout=output, stderr=errors,
                 timeout=LONGEST_S, stdin=subprocess.DEVNULL, env=environment, check=False,
             )  # fmt: skip
             said, complaints = _text_of(output, wanted), _text_of(errors, wanted)
-    except FileNotFoundError:
-        raise _refusal("this machine has no apt-get", wanted) from None
     except subprocess.TimeoutExpired:
         raise _refusal(f"apt did not end within {LONGEST_S / 3600:.0f} h", wanted) from None
+    if any(words in complaints + said for words in OF_A_FULL_DISK):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    # "File has unexpected size (N != BOUND)", or "Writing more data than expected (N > BOUND)".
+    if re.search(rf"(!=|>) {MAX_RELEASE_BYTES}\)", complaints + said):
+        raise _too_large(f"a source's Release file has more than {MAX_RELEASE_BYTES} bytes", wanted)
     lines = [line for line in (complaints + said).splitlines() if line.startswith(("E:", "W:", "Err:"))]
     # `apt-get update` ends with 0 where it could fetch nothing, and warns.
     if done.returncode != 0 or any("Failed to fetch" in line for line in lines):
@@ -230,7 +246,7 @@ def _text_of(stream: IO[bytes], wanted: PackageRequest) -> str:
     stream.seek(0)
     found = stream.read(MAX_OUTPUT_BYTES + 1)
     if len(found) > MAX_OUTPUT_BYTES:
-        raise _refusal(f"apt says more than {MAX_OUTPUT_BYTES} bytes", wanted)
+        raise _too_large(f"apt lists more than {MAX_OUTPUT_BYTES} bytes of packages and indexes", wanted)
     return found.decode(errors="replace")
 
 
@@ -244,11 +260,23 @@ def _unexpected(because: str, uri: str) -> ClusterctlError:
     )
 
 
-def _refusal(because: str, wanted: PackageRequest) -> ClusterctlError:
+def _too_large(because: str, wanted: PackageRequest) -> ClusterctlError:
+    return _refusal(
+        because, wanted,
+        "No setting raises this limit. Name fewer sources in the file for --apt-sources: only the suites and "
+        "components that the packages are in, or a smaller mirror.",
+    )  # fmt: skip
+
+
+def _refusal(
+    because: str,
+    wanted: PackageRequest,
+    hint: str = "Are the names right, and the sources reached? Each source names its key: signed-by=/PATH.",
+) -> ClusterctlError:
     return ClusterctlError(
         f"the packages for the bundle cannot be had: {because}",
         code="images.packages",
         where=str(wanted.sources),
-        hint="Are the names right, and the sources reached? Each source names its key: signed-by=/PATH.",
+        hint=hint,
         exit_code=EXIT_CLUSTER_BAD,
     )

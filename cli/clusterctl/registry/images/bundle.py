@@ -138,8 +138,8 @@ class Media:
             if file.exists():
                 try:
                     raw = read_bounded(file, MAX_INDEX_BYTES)
-                    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
-                        raise _changed(file, hashlib.sha256(raw).hexdigest())
+                    if sha256 and (found := hashlib.sha256(raw).hexdigest()) != sha256:
+                        raise _changed(file, found)
                     require_trusted(raw, file)
                     return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
                 except (OSError, UnusableFileError, UnreadableError) as error:
@@ -225,10 +225,19 @@ def is_portable(path: PurePosixPath) -> bool:
     return is_short and is_plain(str(path)) and all(len(os.fsencode(one)) <= MAX_NAME_BYTES for one in names)
 
 
+def claimed_twice(paths: Sequence[PurePosixPath]) -> PurePosixPath | None:
+    """A place that two files would be put to: twice a file, or a file where another needs a directory."""
+    seen: set[PurePosixPath] = set()
+    for path in paths:
+        if path in seen:
+            return path
+        seen.add(path)
+    return next((parent for path in paths for parent in path.parents if parent in seen), None)
+
+
 def _require_apart(paths: Sequence[PurePosixPath]) -> None:
-    """No file twice, and none where another needs a directory. Raises ClusterctlError (``images.bundle``)."""
-    names = set(paths)
-    if len(names) < len(paths) or any(parent in names for path in paths for parent in path.parents):
+    """Raises ClusterctlError (``images.bundle``) where two files would be put to one place."""
+    if claimed_twice(paths) is not None:
         raise _refusal("two files in it would be put to the same place", Path(INDEX))
 
 

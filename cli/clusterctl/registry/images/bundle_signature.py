@@ -23,14 +23,14 @@ from clusterctl.cluster.known_hosts import HostKey
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.images.bundle import MAX_INDEX_BYTES
 
+# Also the name that ssh-keygen knows a signer by.
 SETTING = "images_bundle_signers"
 SUFFIX = ".sig"
 NAMESPACE = "clusterctl-bundle"
-IDENTITY = "images_bundle_signers"
 # A signature of RSA with 16384 bits has some 6 kB.
 LARGEST_SIGNATURE = 64 * 1024
-LARGEST_INDEX = 1 << 30
 VERIFY_S = 60.0
 # A passphrase may have to be typed, a security key to be touched.
 SIGN_S = 600.0
@@ -70,7 +70,7 @@ def sign(index: Path, key: Path) -> Path:
     Raises ClusterctlError (``images.bundle-sign``, ``ssh.missing``).
     """
     try:
-        raw = read_bounded(index, LARGEST_INDEX)
+        raw = read_bounded(index, MAX_INDEX_BYTES)
     except (OSError, UnusableFileError) as error:
         raise _cannot_sign(describe_unusable(error), index) from None
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], raw, SIGN_S)
@@ -131,10 +131,10 @@ def _verified(raw: bytes, signature: Path, signers: Sequence[HostKey]) -> str:
     with tempfile.TemporaryDirectory(prefix="clusterctl-signers-") as place:
         ours, allowed = Path(place) / "signature", Path(place) / "allowed_signers"
         ours.write_text(text, encoding="utf-8")
-        lines = [f'{IDENTITY} namespaces="{NAMESPACE}" {key.type} {key.body}\n' for key in signers]
+        lines = [f'{SETTING} namespaces="{NAMESPACE}" {key.type} {key.body}\n' for key in signers]
         allowed.write_text("".join(lines), encoding="ascii")
         words = ["-n", NAMESPACE, "-s", str(ours)]
-        done = _keygen(["-Y", "verify", "-f", str(allowed), "-I", IDENTITY, *words], raw, VERIFY_S)
+        done = _keygen(["-Y", "verify", "-f", str(allowed), "-I", SETTING, *words], raw, VERIFY_S)
         if done.returncode == 0:
             printed = done.stdout.decode("utf-8", errors="replace").split()
             return next((key.fingerprint for key in signers if key.fingerprint in printed), SETTING)

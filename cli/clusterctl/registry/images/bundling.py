@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from clustercheck.parse.plain_text import one_line
@@ -32,6 +32,7 @@ from clusterctl.registry.images.bundle import (
     BundledImage,
     BundledManifest,
     Item,
+    claimed_twice,
     cut,
 )
 from clusterctl.registry.images.bundle_signature import signature_of
@@ -81,9 +82,13 @@ class Bundler:
         Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
         outcome.
         """
-        files = [entry for tree in recipe.trees for entry in tree.files()]
+        # What is named twice goes along once.
+        files = list(dict.fromkeys(entry for tree in recipe.trees for entry in tree.files()))
         if len(files) > MAX_FILES:
             raise refusal(f"{len(files)} files are too many, at most {MAX_FILES} go along", self.directory)
+        twice = claimed_twice([PurePosixPath(name) for name, _ in files])
+        if twice is not None:
+            raise refusal("two of them would be put to the same place; give each tree its own name", twice)
         self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
         signature_of(self.directory / INDEX).unlink(missing_ok=True)

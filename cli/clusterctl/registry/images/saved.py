@@ -84,7 +84,7 @@ class _SavedManifest(RegistryAnswer):
     Layers: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
 
 
-_MANIFESTS = TypeAdapter(Annotated[tuple[_SavedManifest], Field()])
+_MANIFESTS = TypeAdapter(tuple[_SavedManifest])
 
 
 def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:

@@ -265,14 +265,14 @@ def _no_space(needed: int, free: int, directory: Path, so: str) -> ClusterctlErr
 
 
 @contextlib.contextmanager
-def disk(directory: Path) -> Iterator[None]:
-    """Say plainly that the disk filled up meanwhile."""
+def disk(directory: Path, kept: str = "a blob") -> Iterator[None]:
+    """Say plainly that the disk filled up meanwhile, or why it does not take what is ``kept``."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise ClusterctlError(
-            "the disk is full" if full else f"a blob cannot be kept: {error.strerror}",
+            "the disk is full" if full else f"{kept} cannot be kept: {error.strerror or error}",
             code="images.no-space" if full else "cluster.state-not-writable",
             where=str(directory),
             hint="Free space, and run the same command again: transferred data is kept.",

@@ -25,12 +25,12 @@ class Tree:
 
         Raises ClusterctlError (``images.bundle-tree``) if it leads nowhere, is not a file, or is unreadable.
         """
-        if self.root.is_file():
-            return [(f"{self.name}/{self.root.name}", self.root)]
         found: list[tuple[str, Path]] = []
+        # One file keeps its own name below that of the tree.
+        above = self.root.parent if self.root.is_file() else self.root
         try:
             for path in self._below():
-                name = f"{self.name}/{path.relative_to(self.root).as_posix()}"
+                name = f"{self.name}/{path.relative_to(above).as_posix()}"
                 if len(found) >= MAX_FILES or not is_portable(PurePosixPath(name)):
                     many = f"it has more than {MAX_FILES} files"
                     raise refusal(many if len(found) >= MAX_FILES else "its name cannot go along", path)
@@ -45,6 +45,9 @@ class Tree:
         return [path for path, around in below if _is_loop(path, around)]
 
     def _below(self) -> Iterator[Path]:
+        if self.root.is_file():
+            yield self.root
+            return
         for path, _ in _walk(self.root, ()):
             if path.is_file():
                 yield path

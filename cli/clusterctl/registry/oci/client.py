@@ -47,8 +47,10 @@ class Registry:
             endpoint.host,
             endpoint.credentials,
             plain=endpoint.plain,
+            resolve_own=endpoint.resolve_own,
             resolve_redirect=endpoint.resolve_redirect,
         )
+        errors.require_address(endpoint.base, endpoint.host)
         self._client = httpx.Client(
             transport=transport(endpoint),
             # The proxy is the one that the settings name, for the hosts that they name.
@@ -247,7 +249,7 @@ class Registry:
 
     def _joined(self, location: str) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
-        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_redirect)
+        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own)
         exchange.require_no_downgrade(base, joined)
         return joined
 

@@ -50,11 +50,16 @@ class RegistryEndpoint:
         """Where its API starts."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
 
-    def resolve_redirect(self, url: httpx.URL) -> httpx.URL:
-        """A place that the registry sends us to: by its address, where it names itself."""
+    def resolve_own(self, url: httpx.URL) -> httpx.URL:
+        """A place for tokens or uploads: by the registry's address, where it names itself at any port."""
         here = httpx.URL(self.base)
         own = httpx.URL(scheme=here.scheme, host=self.name or here.host)
         return url.copy_with(host=here.host, port=here.port) if url.host == own.host else url
+
+    def resolve_redirect(self, url: httpx.URL) -> httpx.URL:
+        """Where a redirect leads: another port of the same host is another server, storage mostly."""
+        here = httpx.URL(self.base)
+        return self.resolve_own(url) if (url.scheme, url.port) == (here.scheme, here.port) else url
 
 
 def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:

@@ -10,6 +10,7 @@ import httpx
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
 from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, Word, read_document
+from clusterctl.registry.oci.reference import LAST_PORT
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
 # Signed addresses of storage have some thousand characters.
@@ -20,6 +21,10 @@ SOME = 10
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
 
 Resolve = Callable[[httpx.URL], httpx.URL]
+
+
+class NoHostNameError(httpx.TransportError):
+    """What is asked has no name of a host: nobody can be asked, however often."""
 
 
 class RegistryError(ClusterctlError):
@@ -97,7 +102,8 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
 
 
 class _ErrorEntry(RegistryAnswer):
-    code: Word | None = None
+    # Registries behind proxies say numbers, too.
+    code: Word | int | None = None
     message: Word | None = None
 
 
@@ -118,12 +124,31 @@ def place(text: str, host: str, base: httpx.URL | None, resolve: Resolve) -> htt
         ) from None  # fmt: skip
 
 
+def require_address(base: str, host: str) -> None:
+    """Refuse what nobody can be asked at. Raises RegistryError (``images.unreachable``)."""
+    try:
+        _address(base, None)
+    except httpx.InvalidURL as error:
+        raise RegistryError(
+            f"{one_line(host)} is no address of a registry: {one_line(str(error))}",
+            code="images.unreachable", where=one_line(host), exit_code=EXIT_USAGE,
+            hint="Host and port, as in harbor.example:443. Correct it where it is set: "
+            "images_source_addresses, registry_address, or the command's own option.",
+        ) from None  # fmt: skip
+
+
 def _address(text: str, base: httpx.URL | None) -> httpx.URL:
     if len(text) > LONGEST_ADDRESS:
         raise httpx.InvalidURL(f"an address of {len(text)} characters")
     found = httpx.URL(text) if base is None else base.join(text)
     if not (found.scheme in ("http", "https") and found.host):
         raise httpx.InvalidURL("neither http:// nor https:// with a host")
+    if (found.port or 0) > LAST_PORT:
+        raise httpx.InvalidURL(f"no port {found.port}")
+    try:
+        found.host.encode("idna")
+    except UnicodeError as error:
+        raise httpx.InvalidURL(f"its host has no name that can be looked up: {error}") from None
     # Who we are is not for it to say.
     return found.copy_with(userinfo=b"")
 
@@ -134,7 +159,9 @@ def message(response: httpx.Response) -> str:
         errors = read_document(_ErrorAnswer.model_validate_json, response.content).errors
     except UnreadableError:
         errors = ()
-    words = "; ".join(f"{entry.code or ''} {entry.message or ''}".strip() for entry in errors[:SOME])
+    words = "; ".join(
+        f"{'' if entry.code is None else entry.code} {entry.message or ''}".strip() for entry in errors[:SOME]
+    )
     return one_line(words) or f"HTTP {response.status_code}"
 
 
@@ -146,6 +173,11 @@ def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
             f"the certificate of {host} is not one that we trust: {answer}", code="images.certificate",
             where=f"{host}: {what}",
             hint="Expired, or of an authority that is not known here: images_ca_file names one more.",
+        )  # fmt: skip
+    if isinstance(error, NoHostNameError):
+        return RegistryError(
+            f"{host} cannot be asked: {answer}", code="images.unreachable", where=f"{host}: {what}",
+            hint="Correct the address of the proxy: site_https_proxy.",
         )  # fmt: skip
     return RegistryError(
         f"{host} gives no whole answer: {answer}", code="images.unreachable", where=f"{host}: {what}",

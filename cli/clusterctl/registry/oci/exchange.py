@@ -9,7 +9,7 @@ import httpx
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci.deadline import remaining
-from clusterctl.registry.oci.errors import RegistryError, Resolve, place
+from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, Resolve, place
 
 # As many as Go's client follows, and with it Docker's and containerd's.
 MAX_REDIRECTS = 10
@@ -64,12 +64,18 @@ def send(
 def open_answer(
     client: httpx.Client, request: httpx.Request, auth: httpx.Auth | None = None
 ) -> httpx.Response:
-    """The answer to one request, whose body is still to be read. Raises httpx.TransportError."""
+    """The answer to one request, whose body is still to be read.
+
+    Raises httpx.TransportError; where a host's name is none, NoHostNameError, which is one.
+    """
     try:
         return client.send(request, auth=auth, stream=True, follow_redirects=False)
     except httpx.InvalidURL as error:
         # httpx reads the address of a redirect also where it does not follow it.
         raise httpx.RemoteProtocolError(f"a redirect to no address: {error}", request=request) from None
+    except UnicodeError as error:
+        # The system's resolver takes no empty label, and none of more than 63 letters.
+        raise NoHostNameError(f"its host has no name that can be looked up: {error}") from None
 
 
 def read(response: httpx.Response, most: int) -> httpx.Response:

@@ -13,11 +13,16 @@ DOCKER_HUB = "docker.io"
 HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 PLAIN = "http://"
 LOCAL_NAME = "localhost"
+LAST_PORT = 65535
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests
 REPOSITORY = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*", re.ASCII)
-HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?")
+# Labels of a name in DNS have 1 to 63 letters.
+HOST = re.compile(
+    r"((?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*(?<!-)|\[[0-9a-fA-F:]+\])(:(?P<port>[0-9]{1,5}))?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def _wrong(registry: str, path: str, tag: str | None, digest: str | None) -> str:
-    if not HOST.fullmatch(registry):
+    host = HOST.fullmatch(registry)
+    if not host or int(host["port"] or 0) > LAST_PORT:
         return f"{registry!r} is not a host"
     if not REPOSITORY.fullmatch(path):
         return f"{path!r} is not a path (small letters, digits, and . _ - between them)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -17,15 +16,15 @@ from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import within
-from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
+from clusterctl.registry.oci.errors import RegistryError, Resolve, not_reached, place, refused
 from clusterctl.registry.oci.reference import is_this_machine
 
 LONGEST_CHALLENGE = 8192
 TOKEN_BYTES = 1 << 20
 # A name is looked at once, from its start: time in proportion to the header's length.
 _PARAMETER = re.compile(r'(?<!\w)(\w++)="((?:[^"\\]|\\.)*+)"')
-# As it may stand in a header; servers take no larger headers.
-_Token = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,65536}$")]
+# As it may stand in a header; servers take no larger headers. One of the two may be empty.
+_Token = Annotated[str, Field(pattern=r"^[\x21-\x7e]{0,65536}$")]
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,13 @@ class Tokens:
         credentials: Credentials | None,
         *,
         plain: bool,
-        resolve_redirect: Callable[[httpx.URL], httpx.URL] = lambda url: url,
+        resolve_own: Resolve = lambda url: url,
+        resolve_redirect: Resolve = lambda url: url,
     ) -> None:
         self._host = host
         self._credentials = credentials
         self._plain = plain
+        self._resolve_own = resolve_own
         self._resolve_redirect = resolve_redirect
         self._headers: dict[str, SecretStr] = {}
         self._lock = threading.Lock()
@@ -96,7 +97,7 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = place(asked.realm, self._host, None, self._resolve_redirect)
+        realm = place(asked.realm, self._host, None, self._resolve_own)
         if not self._is_safe(realm):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
@@ -128,7 +129,7 @@ class Tokens:
         except UnreadableError as error:
             raise _unreadable(host, str(error), where) from None
         token = found.token or found.access_token
-        if token is None:
+        if not token:
             raise _unreadable(host, "it holds none", where)
         return token
 

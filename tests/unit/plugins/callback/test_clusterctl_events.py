@@ -62,6 +62,20 @@ def test_a_result_that_no_module_gives_is_a_failed_step_of_its_host(sent, data):
     )
 
 
+def test_a_report_that_is_too_long_takes_no_cause_of_the_failure_with_it(sent):
+    callback, lines = sent
+    report = {"facts": {"a": "x" * 2_000_000}}
+    data = {"clusterctl": report, "msg": "no space left", "rc": 7, "stderr_lines": ["tar: x", "tar: y"]}
+    callback.v2_runner_on_failed(answered({**data, "msg": "no space left " * 1000}))
+    assert len(b"".join(lines)) < 20_000
+    lines.clear()
+    callback.v2_runner_on_failed(answered(data))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, TaskResult)
+    assert event.msg.startswith("no space left")
+    assert (list(event.stderr), event.rc, event.code) == (["tar: x", "tar: y"], 7, "task.unreadable")
+
+
 def test_an_item_that_is_too_long_is_told_too(sent):
     callback, lines = sent
     callback.v2_runner_item_on_ok(answered({"clusterctl": {"facts": {"a": "x" * 2_000_000}}, "item": 1}))

@@ -6,8 +6,11 @@ import errno
 import gzip
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
+from shutil import copyfileobj
+from typing import BinaryIO
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy, harbor_dump
@@ -204,3 +207,23 @@ def test_what_a_container_planted_is_not_written_through_when_files_come_back(vo
     harbor_copy.put_back(volume.root / "backup", volume.data)
     assert (path.read_bytes(), victim.read_bytes()) == (b"kept", b"the host's")
     assert not path.is_symlink()
+
+
+def test_copies_are_the_owner_s_alone_from_the_start(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = volume.put("secret/keys/secretkey", b"kept")
+    secret.chmod(0o644)
+    modes: list[int] = []
+    with monkeypatch.context() as patch:
+        # What a reader sees before modes are set.
+        patch.setattr(harbor_copy.os, "fchmod", lambda *_: None)
+        volume.copy("backup")
+    assert stat.S_IMODE(volume.place("backup", secret).stat().st_mode) == 0o600
+
+    def spy(source: BinaryIO, target: BinaryIO, length: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(target.fileno()).st_mode))
+        copyfileobj(source, target, length)
+
+    monkeypatch.setattr(harbor_copy.shutil, "copyfileobj", spy)
+    harbor_copy.put_back(volume.root / "backup", volume.data)
+    assert modes == [0o600]
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o644

@@ -185,6 +185,42 @@ def test_what_no_bundle_could_hold_is_refused_where_it_is_made(
     assert refusal(Tree("wheels", tmp_path).files).code == "images.bundle-tree"
 
 
+def test_one_file_is_looked_at_as_those_of_a_directory_are(tmp_path: Path):
+    good, bad = tmp_path / "good.whl", tmp_path / "a\x1b[31m"
+    good.touch()
+    bad.touch()
+    assert Tree("wheels", good).files() == [("wheels/good.whl", good)]
+    assert refusal(Tree("wheels", bad).files).code == "images.bundle-tree"
+
+
+@pytest.mark.parametrize("clash", ["same", "file where a directory is"])
+def test_trees_that_meet_are_refused_where_the_bundle_is_made(clash: str, tmp_path: Path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for directory in (one, other):
+        directory.mkdir()
+    (one / "a").touch()
+    if clash == "same":
+        (other / "a").touch()
+    else:
+        (other / "a").mkdir()
+        (other / "a" / "b").touch()
+    bundler = Bundler(tmp_path / "bundle", lambda _: pytest.fail("no image"), threading.Event(), 1)
+    bundler.directory.mkdir()
+
+    def make(*trees: Tree) -> None:
+        with bundler.spool.held():
+            bundler.make(BundleRecipe("lab", "", [], trees, 1 << 20))
+
+    error = refusal(lambda: make(Tree("x", one), Tree("x", other)))
+    assert (error.code, error.where) == ("images.bundle-tree", "x/a")
+    assert not (bundler.directory / INDEX).exists()
+    # Named twice it goes along once, and can be loaded.
+    make(Tree("x", one), Tree("x", one), Tree("y", other))
+    media = Media([bundler.directory])
+    media.require(media.index())
+    assert len(media.index().files) == 2
+
+
 def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

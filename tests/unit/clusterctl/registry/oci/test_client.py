@@ -151,7 +151,30 @@ def test_a_registry_that_names_itself_is_asked_by_its_address():
         str(endpoint.resolve_redirect(httpx.URL("https://harbor.lan/service/token")))
         == "https://10.0.0.5/service/token"
     )
-    assert str(endpoint.resolve_redirect(httpx.URL("https://auth.example/t"))) == "https://auth.example/t"
+    # Its external address may be another port than the one we ask.
+    assert str(endpoint.resolve_own(httpx.URL("https://harbor.lan:8443/t"))) == "https://10.0.0.5/t"
+    for other in ("https://auth.example/t", "https://harbor.lan:9000/bucket", "http://harbor.lan/bucket"):
+        assert str(endpoint.resolve_redirect(httpx.URL(other))) == other
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "localhost"])
+def test_a_blob_is_fetched_from_another_port_of_the_same_host_without_credentials(named: str):
+    def stored(_method: str, path: str, _headers: dict[str, str]) -> Answer:
+        return (200, {}, CONTENT) if path == "/there" else (307, {"Location": "/there"}, b"")
+
+    with server(stored) as (storage, told):
+        place = {"Location": f"http://{named}:{storage.rpartition(':')[2]}/bucket"}
+
+        def answer(_method: str, _path: str, headers: dict[str, str]) -> Answer:
+            if headers.get("Authorization") != WHO.basic:
+                return 401, {"WWW-Authenticate": 'Basic realm="x"'}, b""
+            return 307, place, b""
+
+        with server(answer) as (host, _), client(host, name=named) as registry:
+            assert registry.small_blob("a/b", BLOB) == CONTENT
+            with registry.blob("a/b", BLOB.digest) as (_start, pieces):
+                assert b"".join(pieces) == CONTENT
+    assert told == [("GET", path, "") for path in ("/bucket", "/there") * 2]
 
 
 def test_an_upload_that_is_sent_elsewhere_takes_no_credentials_along():
@@ -222,6 +245,50 @@ def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
     }
     host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), said, None, {})
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
+
+
+@pytest.mark.parametrize("host", ["a..b:5000", f"{'a' * 64}.example", "a:99999"])
+def test_a_registry_whose_address_is_none_is_said_with_it(host: str):
+    with pytest.raises(RegistryError) as refused:
+        client(host)
+    assert (refused.value.code, refused.value.where, refused.value.exit_code) == (
+        "images.unreachable", host, 2
+    )  # fmt: skip
+    assert "images_source_addresses" in refused.value.hint
+
+
+def test_a_proxy_whose_name_is_none_is_said_and_asked_once():
+    endpoint = RegistryEndpoint("registry.example", proxy="http://proxy..example:3128")
+    with Registry(endpoint, QUICK) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert (refused.value.code, refused.value.lasting) == ("images.unreachable", True)
+    assert "site_https_proxy" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(7, "7 no"), (0, "0 no"), (None, "no"), ("DENIED", "DENIED no"), (2.5, "HTTP 400")]
+)
+def test_a_registrys_words_are_told_whatever_it_numbers_them_with(code: object, told: str):
+    body = json.dumps({"errors": [{"code": code, "message": "no", "detail": None}]}).encode()
+    with server(lambda *_: (400, {}, body)) as (host, _), client(host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", "1")
+        assert refused.value.what.endswith(f": {told}")
+
+
+@pytest.mark.parametrize("empty", ["token", "access_token"])
+def test_the_token_that_is_not_empty_is_used(empty: str):
+    good = {"token": "t0ken", "access_token": "t0ken"} | {empty: ""}
+
+    def answer(_method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path.startswith("/token"):
+            return 200, {}, json.dumps(good).encode()
+        if headers.get("Authorization") != "Bearer t0ken":
+            return 401, {"WWW-Authenticate": f'Bearer realm="http://{headers["Host"]}/token"'}, b""
+        return 200, {}, CONTENT
+
+    with server(answer) as (host, _), client(host) as registry:
+        assert registry.small_blob("a/b", BLOB) == CONTENT
 
 
 def test_bytes_are_asked_for_as_they_lie_there():
@@ -296,9 +363,10 @@ def test_a_quota_is_no_refused_login():
 
 
 @pytest.mark.parametrize("which", ["realm", "location"])
-def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str) -> None:
-    nowhere = "https://nowhere:port/v2/"
-
+@pytest.mark.parametrize(
+    "nowhere", ["https://nowhere:port/v2/", "http://a..b/v2/", "http://a:99999/", f"http://{'a' * 64}/v2/"]
+)
+def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str, nowhere: str) -> None:
     def answer(method: str, _path: str, _headers: dict[str, str]) -> Answer:
         if which == "realm":
             return 401, {"WWW-Authenticate": f'Bearer realm="{nowhere}",service="s"'}, b""

@@ -63,6 +63,9 @@ def test_docker_hub_is_asked_where_it_answers():
         "http://ghcr.io/x:1",
         "a b",
         "x:tag!",
+        "a..b:5000/x",
+        f"{'a' * 64}.example/x",
+        "ghcr.io:65536/x",
     ],
 )
 def test_what_is_no_name_is_refused(text):
