@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,13 @@ def test_no_text_is_longer_than_its_limit(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("shorten", [shortened, one_line])
+def test_what_is_shortened_stays_as_it_is_when_it_is_read_again(shorten: Callable[[str, int], str]) -> None:
+    for limit in range(60, 70):
+        once = shorten("word " * 100, limit)
+        assert shorten(once, limit) == once
 
 
 def test_what_is_omitted_is_counted() -> None:
