@@ -6,7 +6,7 @@ import copy
 import json
 import random
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from tests.fuzz.targets.nodes import GOOD
 from tests.support.examples import scaled
 from tests.support.json_changes import places, value_at
+from tests.support.validation_in_memory import Says
 
 from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import (
@@ -27,7 +28,6 @@ from clustercheck.launch.answers import (
 )
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import JobSpec, RankState
-from clustercheck.launch.transport import Completed
 
 from .test_docker import IMAGE, NODES, Nodes
 
@@ -60,11 +60,7 @@ MAX_PEAK_BYTES = 16 << 20
 
 
 def ask(action: str, said: str) -> Answer:
-    class Says:
-        def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-            return Completed(0, said, "")
-
-    return Agent(Says()).ask("gpu02", {"action": action}, KINDS[action], 5.0)
+    return Agent(Says(said)).ask("gpu02", {"action": action}, KINDS[action], 5.0)
 
 
 def mutated(action: str, chosen: random.Random) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.hostile import acting_characters
 
 from clustercheck.parse.plain_text import one_line, plain_text, shortened
 
@@ -41,19 +41,7 @@ def test_what_acts_on_a_terminal_is_removed(text: str, wanted: str) -> None:
     st.text(st.characters(exclude_categories=()) | st.sampled_from("\x1b[]P;\x07\\\x9b\x9d52c"), max_size=60)
 )
 def test_nothing_is_left_that_is_a_control(text: str) -> None:
-    for character in plain_text(text):
-        assert character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")
-        assert unicodedata.bidirectional(character) not in (
-            "LRE",
-            "RLE",
-            "LRO",
-            "RLO",
-            "PDF",
-            "LRI",
-            "RLI",
-            "FSI",
-            "PDI",
-        )
+    assert acting_characters(plain_text(text)) == []
 
 
 @given(st.text(max_size=400), st.integers(60, 200))
