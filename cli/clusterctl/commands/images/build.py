@@ -38,6 +38,7 @@ from clusterctl.runs.syslog import anchored_store
 @click.pass_obj
 def command(
     named: Path | None,
+    /,
     *,
     names: tuple[str, ...],
     check: bool,
