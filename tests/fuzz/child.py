@@ -37,10 +37,14 @@ def main(module: str, seed: str, inputs: int) -> None:
     """Each target of a module: first its seeds as they are, then so many mutants."""
     targets: dict[str, Target] = importlib.import_module(f"tests.fuzz.targets.{module}").TARGETS
     limit_cpu()
-    for target in targets.values():
-        seeds = target.seeds()
-        for good in seeds:
+    seeds_by_name = {}
+    # All of them first: servers that record some have threads, for which a limit leaves no room.
+    for name, target in targets.items():
+        seeds_by_name[name] = target.seeds()
+        for good in seeds_by_name[name]:
             target.run(good)
+    for name, target in targets.items():
+        seeds = seeds_by_name[name]
         _limit_memory()
         record = fuzz(target, seeds, random.Random(f"{seed}/{target.name}"), inputs)  # noqa: S311 - no secret
         sys.stdout.write(json.dumps(record) + "\n")

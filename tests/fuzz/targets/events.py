@@ -27,6 +27,7 @@ from clusterctl.cluster import known_hosts, login_probe, ssh_failures
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.reach import ReachError
+from clusterctl.cluster.untrusted import MAX_TEXT
 from clusterctl.engine import lease_nodes, recovery
 from clusterctl.engine.event_reading import parse, read_event
 from clusterctl.engine.events import (
@@ -391,8 +392,8 @@ def _status(data: bytes) -> None:
 
 
 def _terminal(data: bytes) -> None:
-    """The first byte chooses the command, and whether colours are on."""
-    text = data[1:].decode(errors="replace")
+    """The first byte chooses the command, and whether colours are on; on arrival each text was shortened."""
+    text = data[1:].decode(errors="replace")[:MAX_TEXT]
     number, colours = divmod(data[0] if data else 0, 2)
     render = list(RENDERINGS.values())[number % len(RENDERINGS)]
     try:
