@@ -7,16 +7,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.support import hostile
 from tests.support.json_changes import places, value_at
 
 DEEP = 900
 LONG = 300_000
 # What acts on a terminal or on rich's markup, leads elsewhere, or is no text at all.
 TEXTS = (
-    "", "\x1b[2J", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\", "\x1b]52;c;cm0=\x07", "\x9b31m",
-    "\u202egpj.exe",
-    "\u2066\u2069", "[/red]", "[bold]", "[link=http://x]", "\x00", "\ud800", "\n\n\r",
-    "-oProxyCommand=x", "../../etc",
+    *hostile.TEXTS, "", "\x00", "-oProxyCommand=x", "../../etc",
     "/dev/zero", "${x}", "{{ 1/0 }}", "$(id)", "`id`", "<script>", "%s%n", "\ufeff", "A" * LONG,
     "a\n" * 5000,
     "169.254.169.254", "::ffff:127.0.0.1", "0x7f000001", "http://127.0.0.1:1/", "file:///etc/passwd",
@@ -47,7 +45,8 @@ SNIPPETS = (
 WHOLE = (
     b"", b"[1]", b"{}", b"[]", b"null", b"true", b"0", b'""', b"\x00", b"\xff" * 100, b"[" * 100_000,
     b'{"a":' * 20_000,
-    b"a" * LONG, b"\n" * LONG, b"a: &a [x]\nb: [*a, *a]\n", b"{" + b'"a":1,' * 50_000 + b'"a":1}',
+    b"a" * LONG, b"\n" * LONG, b"a: &a [x]\nb: [*a, *a]\n", hostile.BOMB.encode(),
+    b"{" + b'"a":1,' * 50_000 + b'"a":1}',
 )  # fmt: skip
 # Names of values that are too deep to be made by way of Python's own.
 NESTS = {f"@{depth} deep": b'[{"a":' * depth + b"[]" + b"}]" * depth for depth in (3, 20, DEEP // 2)}

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.support.hostile import BOMB
 
 Damage = Callable[[Path], object]
-BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
-)
 
 
 def _written(content: str | bytes) -> Damage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
 
 TEXTS = (
     "\x1b[2J\x1b[1;1H",
@@ -20,18 +21,46 @@ TEXTS = (
     "\x1b]",
     "\n\nPASS on 8 nodes\n\x1b[32mPASS\x1b[0m",
 )
+# Twelve lines of YAML that unfold to a billion values.
+BOMB = "site_a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"site_a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
 # Styles as rich writes them: ours, where colours are on.
 OUR_STYLES = re.compile(r"\x1b\[[0-9;]*m")
-
-
+ACTING_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
 BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\ufeff") | frozenset(map(chr, range(0xE0000, 0xE0080)))
 
 
 def acting_characters(text: str, *, styled: bool = False) -> list[str]:
     """What in a text would act on a terminal; ``styled``: our own colours are on, and may be in it."""
     plain = OUR_STYLES.sub("", text) if styled else text
-    return [one for one in plain if one not in "\n\t" and (_is_control(one) or one in BIDIRECTIONAL)]
+    if plain.isprintable():
+        return []
+    return [one for one in plain if one not in "\n\t" and _acts(one)]
 
 
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+def _acts(character: str) -> bool:
+    if character in BIDIRECTIONAL or character in INVISIBLE:
+        return True
+    return unicodedata.category(character) in ACTING_CATEGORIES
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Every text in a document, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from texts_of(key)
+            yield from texts_of(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from texts_of(each)
+
+
+def require_plain(*values: object, styled: bool = False) -> None:
+    """Fail where a text, or one in a document, would act on a terminal."""
+    for text in texts_of(values):
+        acting = acting_characters(text, styled=styled)
+        assert not acting, f"{sorted(set(map(ascii, acting)))} in {text[:80]!a} would act on a terminal"

@@ -45,6 +45,16 @@ COUNTERS = ["infiniband", "nvlink_errors"]  # are read again after the jobs
 CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 
+class Says:
+    """A transport whose nodes say one thing."""
+
+    def __init__(self, said: str, stderr: str = "") -> None:
+        self._completed = Completed(0, said, stderr)
+
+    def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
+        return self._completed
+
+
 class FakeTransport:
     """Answers the probe from records; a callable record may raise or hang."""
 

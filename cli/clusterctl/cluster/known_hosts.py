@@ -11,6 +11,7 @@ import binascii
 import fnmatch
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from clusterctl.errors import ClusterctlError
 
 DEFAULT_PORT = 22
 HASHED = "|1|"
+FIELD = re.compile(r"[^ \t\r]+")
 MAX_BYTES = 64 << 20  # ten thousand hosts with three keys each have some MiB
 
 
@@ -89,7 +91,8 @@ def lookup_name(address: str, port: int) -> str:
 
 def parse(text: str) -> list[Line]:
     """The lines of a known_hosts file; no line is ever an error."""
-    return [_line(raw) for raw in text.splitlines()]
+    # A line feed alone ends one, as for OpenSSH; str.splitlines knows nine more ends.
+    return [_line(raw) for raw in text.removesuffix("\n").split("\n")] if text else []
 
 
 def pinned(directory: ClusterDirectory, lookup: str) -> PinnedKeys:
@@ -140,7 +143,7 @@ def _without(lines: Sequence[Line], lookup: str) -> list[str]:
 
 
 def _line(raw: str) -> Line:
-    fields = raw.split()
+    fields = FIELD.findall(raw)
     if not fields or fields[0].startswith("#"):
         return Line(raw)
     marker = fields.pop(0) if fields[0].startswith("@") else ""

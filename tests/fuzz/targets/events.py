@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hmac
 import io
 import json
-from collections.abc import Callable, Mapping
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz.target import Target
 from tests.support.drift_answers import Recorded, read_recorded
-from tests.support.hostile import TEXTS, acting_characters
+from tests.support.hostile import TEXTS, require_plain
 from tests.support.renderings import RENDERINGS, captured
 
 from clustercheck.evidence.node import NodeEvidence
@@ -20,8 +24,10 @@ from clustercheck.launch.transport import Completed
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster import known_hosts, login_probe, ssh_failures
+from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.reach import ReachError
+from clusterctl.cluster.untrusted import MAX_TEXT
 from clusterctl.engine import lease_nodes, recovery
 from clusterctl.engine.event_reading import parse, read_event
 from clusterctl.engine.events import (
@@ -34,12 +40,13 @@ from clusterctl.engine.events import (
     PlayStarted,
     Retry,
     Stats,
+    Status,
     TaskResult,
     TaskStarted,
     as_line,
     as_record,
 )
-from clusterctl.engine.ledger import HostRecord, HostState, Ledger
+from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.plain_lines import PlainLines
 from clusterctl.engine.playbook import PlaybookOutcome
 from clusterctl.errors import ExplainedError
@@ -52,6 +59,7 @@ from clusterctl.rollout.offline import why_not
 from clusterctl.rollout.waves import Wave
 
 HOSTS = ("gpu01", "gpu02")
+BAD_RESULTS = (Status.FAILED, Status.UNREACHABLE)
 FINDING = {
     "severity": "error",
     "subject": "disk",
@@ -92,7 +100,13 @@ EVENTS = (
 )  # fmt: skip
 COUNTS = {"ok": 1, "changed": 0, "skipped": 0, "failures": 0, "unreachable": 0}
 LOGIN = "motd\n@@clusterctl\nos=Debian GNU/Linux 12\nkernel=6.1.0\npython=3.11.2\nsudo=root\n@@end\n"
+OTHER = "[192.0.2.1]:2222"
+NEW_KEY = known_hosts.HostKey("ssh-ed25519", "bmV3")
+FINGERPRINT = re.compile("SHA256:[A-Za-z0-9+/]{43}|unreadable")
+HASHED_NAME = base64.b64encode(hmac.digest(b"salt", b"gpu01", "sha1")).decode()
 KNOWN_HOSTS = (
+    f"gpu01,{OTHER} ssh-rsa b25l\n{OTHER} ssh-rsa dHdv\n|1|c2FsdA==|{HASHED_NAME} ssh-rsa dGhyZWU=\n"
+    "gpu*,!gpu02 ssh-rsa Zm91cg== by hand\n"
     "gpu01 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF1Rqpj60HLaS8TQ2dpbMJ2yOPE9JZSGVfqzWi7kRjOA gpu01\n"
     "@cert-authority * ssh-rsa AAAA\n|1|c2FsdA==|aGFzaA== ssh-rsa AAAA\n# comment\n"
 )
@@ -115,11 +129,6 @@ STATUS = {
 
 def _encoded(*values: object) -> list[bytes]:
     return [json.dumps(value).encode() for value in values]
-
-
-def _require_plain(*texts: str) -> None:
-    found = acting_characters("".join(texts))
-    assert not found, f"these would act on a terminal: {found[:5]}"
 
 
 def _answer(data: bytes) -> Any:
@@ -151,30 +160,45 @@ def _events(data: bytes) -> None:
             try:
                 event = read_event(line)
             except CannotReadError as error:
-                _require_plain(str(error))
+                require_plain(str(error))
                 continue
             if event is None:
                 continue
+            _require_as_said(event, line)
             # Only Ansible's own end says something of hosts that it does not name.
             spoke |= set(event.hosts) if isinstance(event, Stats) else {getattr(event, "host", "")}
             ledger.record(event)
+            if isinstance(event, TaskResult) and event.status in BAD_RESULTS and event.host in HOSTS:
+                assert ledger.state(event.host) in BAD, "a step that failed stands as a good one"
             display.on_event(event, ledger)
             display.on_tick(ledger)
             _require_journalled(event)
         display.close()
-    _require_plain(err.getvalue())
+    require_plain(err.getvalue())
     after = asdict(ledger.hosts["gpu02"])
     if "gpu02" not in spoke:
         # Of a play that starts every host hears.
         assert {**after, "aimed": True} == {**before, "aimed": True}
-    for name in HOSTS:
-        ledger.state(name)
+        assert ledger.state("gpu02") is _ledger().state("gpu02")
+
+
+def _require_as_said(event: Event, line: bytes) -> None:
+    """The event is of the host and of the kind that its line names; or that host's failed step."""
+    said = json.loads(line.decode(errors="replace"))
+    kind = as_record(event)["event"]
+    failed = isinstance(event, TaskResult) and event.status == Status.FAILED
+    assert kind == said["event"] or (failed and said["event"] == "item"), f"{said['event']} is read as {kind}"
+    for name in ("host", "task_id", "job_id"):
+        read = getattr(event, name, None)
+        assert not read or read == said[name] or "\ufffd" in read, f"{said[name]!a} is read as {read!a}"
+    if isinstance(event, TaskResult) and not failed:
+        assert event.status == said["status"], f"{said['status']!a} is read as {event.status}"
 
 
 def _require_journalled(event: Event) -> None:
     line = as_line(event)
     assert line.count("\n") == 1
-    _require_plain(line)
+    require_plain(line)
     back = parse(line)
     assert back is not None, "an event that was taken is not read from the journal"
     if not isinstance(event, Diff):
@@ -207,8 +231,8 @@ def _drift(data: bytes) -> None:
     report = build_report({"gpu01": one.record, "registry01": other.record}, controller, given)
     assert "registry01" in report.quiet
     assert ("gpu01" in report.quiet) is not ("gpu01" in report.differing)
-    _require_plain(*report.differing.get("gpu01", ()), *report.reasons.values())
-    _require_plain(*(text for one in report.findings for text in (one.subject, one.found, one.remedy)))
+    require_plain(*report.differing.get("gpu01", ()), *report.reasons.values())
+    require_plain(*(text for one in report.findings for text in (one.subject, one.found, one.remedy)))
     fingerprint_answers(one.record.calls, {"": answers, CONTROLLER: controller})
 
 
@@ -226,7 +250,7 @@ def _jobs(data: bytes) -> None:
     for job in recovery.read_jobs(_answer(data)):
         if job.state != "running":
             ended = recovery._finished("gpu01", job)
-            _require_plain(recovery._sentence(ended))
+            require_plain(recovery._sentence(ended))
             _require_journalled(ended)
 
 
@@ -259,7 +283,7 @@ def _findings(data: bytes) -> None:
     report = preflight.report_of(_outcome({"gpu01": _answer(data), "gpu02": REPORT}))
     assert report.of({"gpu02"}) == alone
     printed = captured(lambda _: tables.show(tables.findings_table(report.findings)), "")
-    _require_plain(
+    require_plain(
         printed.out, printed.err, *report.busy.values(), *(one.holder for one in report.leases.values())
     )
 
@@ -271,23 +295,23 @@ def _facts(data: bytes) -> None:
     one = HostRecord("gpu01", facts=facts)
     answered = lease_nodes._answer(one, HostState.GOOD, "")
     if answered is not None:
-        _require_plain(answered.failed, *answered.jobs, answered.holder.holder if answered.holder else "")
+        require_plain(answered.failed, *answered.jobs, answered.holder.holder if answered.holder else "")
     node = Host("gpu01", "192.0.2.1", 22, "", (), {})
     err = io.StringIO()
     with contextlib.redirect_stderr(err):
         waves = pulls.of_waves([Wave("w", ("gpu01",))], {"gpu01": node}, {"gpu01": one})
     for wave in waves:
         json.dumps(wave.as_record(), allow_nan=False)
-        _require_plain(pulls.told(wave), pulls.predicted(wave), err.getvalue())
+        require_plain(pulls.told(wave), pulls.predicted(wave), err.getvalue())
     _refusing(lambda: why_not(watch_record.read_watch(facts.get("offline")).get("record", {}), "r"))
     _refusing(lambda: json.dumps(registry_host.read_backup(facts.get("backup")), ensure_ascii=False))
 
 
 def _refusing(read: Callable[[], str]) -> None:
     try:
-        _require_plain(read())
+        require_plain(read())
     except CannotReadError as error:
-        _require_plain(str(error))
+        require_plain(str(error))
 
 
 # Logins
@@ -297,22 +321,57 @@ def _login(data: bytes) -> None:
     try:
         facts = login_probe.read(data.decode(errors="replace"), 0.0, None)
     except ReachError as error:
-        _require_plain(error.because, error.remedy)
+        require_plain(error.because, error.remedy)
         return
-    _require_plain(facts.os, facts.kernel, facts.python, facts.sudo)
+    require_plain(facts.os, facts.kernel, facts.python, facts.sudo)
 
 
 def _known_hosts(data: bytes) -> None:
-    for line in known_hosts.parse(data.decode(errors="surrogateescape")):
-        for lookup in ("gpu01", "[192.0.2.1]:2222"):
-            assert line.concerns(lookup) in (True, False)
-        if line.key is not None:
-            _require_plain(line.key.fingerprint)
+    """A host's key is pinned and forgotten; lines of others stay byte for byte, and so does their trust."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = ClusterDirectory(Path(name))
+        directory.known_hosts.parent.mkdir(exist_ok=True)
+        directory.known_hosts.write_bytes(data)
+        before = known_hosts.pinned(directory, OTHER)
+        for key in known_hosts.pinned(directory, "gpu01").keys:
+            assert FINGERPRINT.fullmatch(key.fingerprint)
+        others = [line for line in _lines_of(data) if not _one_line(line).concerns("gpu01")]
+        known_hosts.pin(directory, "gpu01", [NEW_KEY], "fuzz")
+        assert NEW_KEY in known_hosts.pinned(directory, "gpu01").keys
+        for key in known_hosts.pinned(directory, "gpu01").keys:
+            assert key == NEW_KEY or _of_a_pattern(key, data), f"{key} is still trusted"
+        _require_kept(others, directory)
+        assert known_hosts.pinned(directory, OTHER) == before
+        assert known_hosts.forget(directory, "gpu01")
+        assert NEW_KEY not in known_hosts.pinned(directory, "gpu01").keys
+        _require_kept(others, directory)
+        assert known_hosts.pinned(directory, OTHER) == before
+
+
+def _lines_of(data: bytes) -> list[bytes]:
+    """As OpenSSH has lines: a line feed ends one, and nothing else does."""
+    return data.removesuffix(b"\n").split(b"\n") if data else []
+
+
+def _one_line(line: bytes) -> known_hosts.Line:
+    return next(iter(known_hosts.parse(line.decode(errors="surrogateescape"))), known_hosts.Line(""))
+
+
+def _of_a_pattern(key: known_hosts.HostKey, data: bytes) -> bool:
+    """Whether the key stands on a line that an operator wrote for more hosts than one."""
+    lines = map(_one_line, _lines_of(data))
+    return any(line.key == key and "gpu01" not in line.names.split(",") for line in lines)
+
+
+def _require_kept(others: Iterable[bytes], directory: ClusterDirectory) -> None:
+    left = iter(_lines_of(directory.known_hosts.read_bytes()))
+    for line in others:
+        assert line in left, f"{line[:80]!r} is lost"
 
 
 def _ssh_stderr(data: bytes) -> None:
     text = data.decode(errors="replace")
-    _require_plain(ssh_failures.reason(text, "gpu01"))
+    require_plain(ssh_failures.reason(text, "gpu01"))
     assert ssh_failures.code_of(text)
 
 
@@ -325,25 +384,23 @@ def _status(data: bytes) -> None:
     one = status_of(
         NodeEvidence("gpu01", answer), Completed(0, f"driver={text}\n", "", 0.0), wants_image=True
     )
-    _require_plain(*(value for value in asdict(one).values() if isinstance(value, str)))
-    _require_plain(*(one.lease or {}).values())
+    require_plain(*(value for value in asdict(one).values() if isinstance(value, str)))
+    require_plain(*(one.lease or {}).values())
 
 
 # The terminal
 
 
 def _terminal(data: bytes) -> None:
-    """The first byte chooses the command, and whether colours are on."""
-    text = data[1:].decode(errors="replace")
+    """The first byte chooses the command, and whether colours are on; on arrival each text was shortened."""
+    text = data[1:].decode(errors="replace")[:MAX_TEXT]
     number, colours = divmod(data[0] if data else 0, 2)
     render = list(RENDERINGS.values())[number % len(RENDERINGS)]
     try:
         printed = captured(render, text, colours=bool(colours))
     except ExplainedError:
         return
-    for stream in (printed.out, printed.err):
-        found = acting_characters(stream, styled=bool(colours))
-        assert not found, f"these would act on a terminal: {found[:5]}"
+    require_plain(printed.out, printed.err, styled=bool(colours))
 
 
 def _terminal_seeds() -> list[bytes]:

@@ -7,7 +7,6 @@ import io
 import json
 import sys
 import tempfile
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from unittest import mock
 
 from pydantic import SecretStr
 from tests.fuzz.target import Target
+from tests.support.hostile import require_plain
 
 from clustercheck.model import Coverage
 from clustercheck.result.document import Document
@@ -199,12 +199,6 @@ def command(*words: str) -> None:
     assert "internal.bug" not in said.getvalue(), f"{words}: {said.getvalue()}"
     require_plain(said.getvalue())
     require_plain(shown.getvalue())
-
-
-def require_plain(text: str) -> None:
-    """Fail where a character would act on the terminal."""
-    acting = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\n\t"}
-    assert not acting, f"control characters: {sorted(map(ascii, acting))}"
 
 
 def function(call: Callable[[], object]) -> None:

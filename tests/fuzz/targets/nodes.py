@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 from tests.fuzz.target import Target
-from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records
+from tests.support.hostile import require_plain, texts_of
+from tests.support.validation_in_memory import FakeLauncher, FakeTransport, Says, records
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
@@ -68,31 +68,6 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Every text in a document, names included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from texts(key)
-            yield from texts(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from texts(each)
-
-
-def require_plain(value: Any) -> None:
-    """No control character but line breaks and tabs, nothing that changes directions, no half character."""
-    for text in texts(value):
-        if text.isascii() and text.isprintable():
-            continue
-        acting = {c for c in text if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"}
-        acting |= {
-            c for c in text if unicodedata.bidirectional(c) in ("LRE", "RLE", "LRO", "RLO", "LRI", "RLI")
-        }
-        assert not acting, f"{sorted(map(ascii, acting))} in {text[:80]!a}"
-
-
 def judged(evidence: Evidence, checks: Sequence[Check]) -> list[Result]:
     return [result for check in checks for result in evaluate(check, evidence)]
 
@@ -106,7 +81,7 @@ def require_sound(results: Sequence[Result]) -> None:
         require_plain(
             [result.because, result.measured, result.expected, result.remedy, plain(result.evidence)]
         )
-        size = sum(map(len, texts([result.because, result.remedy, plain(result.evidence)])))
+        size = sum(map(len, texts_of([result.because, result.remedy, plain(result.evidence)])))
         assert size <= MAX_RESULT_CHARS, f"{result.check} {result.subject} has {size} characters"
 
 
@@ -299,16 +274,6 @@ def outcome_with(healthy: JobOutcome, record: str) -> JobOutcome:
     ]
     ranks, first = judge_ranks(evidence) if alone else judge_group(evidence, timed_out=False)
     return replace(healthy, ranks=ranks, first_failure=first)
-
-
-class Says:
-    """A transport whose node says one thing."""
-
-    def __init__(self, said: str) -> None:
-        self._said = said
-
-    def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-        return Completed(0, self._said, "")
 
 
 class HostileLauncher(FakeLauncher):

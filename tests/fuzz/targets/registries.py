@@ -1,11 +1,8 @@
-"""What registries, Harbor, bundles and apt say: good, or refused with an error that names it; never more."""
+"""What registries and Harbor answer: good, or refused with an error that names it; never more."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +14,10 @@ from unittest.mock import patch
 
 import httpx
 from pydantic import SecretStr
+from tests.fuzz.refusals import MAX_WORDS, explained, require_sentences, seeds
 from tests.fuzz.target import Target
 from tests.support.harbor_play import PASSWORD, applied, everything
 
-from clustercheck.parse.plain_text import plain_text
-from clusterctl.cluster import lock as lock_file
-from clusterctl.errors import ExplainedError
 from clusterctl.registry.harbor import client as harbor_client
 from clusterctl.registry.harbor import reconcile
 from clusterctl.registry.harbor.change import Deferred
@@ -30,11 +25,8 @@ from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
-from clusterctl.registry.images import apt_tree, saved
-from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.resolve import closure, resolve
-from clusterctl.registry.images.unbundling import check, put_files
 from clusterctl.registry.oci import client as oci_client
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
@@ -48,29 +40,8 @@ from clusterlab.simulated.harbor.api.server import serving
 HOME, REALM = "registry.example", "auth.example"
 WHO = Credentials("robot$pull", SecretStr("s3cret"))
 ONCE = RetryPolicy(attempts=1, first_s=0, most_s=0)
-MAX_WORDS = 2000
 
 Answer = Callable[[httpx.Request], httpx.Response]
-
-
-def explained(call: Callable[[], object]) -> Any:
-    """What a call returns; None where it is refused as it must be. Anything else is an AssertionError."""
-    try:
-        return call()
-    except ExplainedError as error:
-        assert error.code != "internal.bug"
-        require_plain(error.what, error.where, error.hint)
-    except AssertionError:
-        raise
-    except Exception as error:
-        raise AssertionError(f"{type(error).__name__}: {error}"[:MAX_WORDS]) from error
-    return None
-
-
-def require_plain(*texts: str) -> None:
-    for text in texts:
-        assert plain_text(text) == text, f"{text[:100]!a} acts on a terminal"
-        assert len(text) <= MAX_WORDS, f"{len(text)} characters"
 
 
 def digest_of(raw: bytes) -> str:
@@ -145,7 +116,9 @@ def resolve_from(answer: Answer) -> None:
     with played(answer) as registry:
         locked = explained(lambda: resolve(DECLARED, registry))
         if locked is not None:
-            require_plain(*locked.platforms, locked.cuda, locked.cudnn, locked.nccl, locked.minimum_driver)
+            require_sentences(
+                *locked.platforms, locked.cuda, locked.cudnn, locked.nccl, locked.minimum_driver
+            )
 
 
 def run_manifest(data: bytes) -> None:
@@ -254,9 +227,9 @@ def plan_with(answer: Answer, directory: Path, raw: dict[str, Any]) -> None:
         except Deferred:
             return
         for change in made.changes:
-            require_plain(change.name, *(part.as_text()[:MAX_WORDS] for part in change.differences))
+            require_sentences(change.name, *(part.as_text()[:MAX_WORDS] for part in change.differences))
         for remark in made.remarks:
-            require_plain(remark.name)
+            require_sentences(remark.name)
 
 
 def run_harbor(data: bytes, *, lists: bool) -> None:
@@ -302,125 +275,6 @@ def run_count(data: bytes) -> None:
     explained(lambda: plan_with(answer, Path(place.name), raw))
 
 
-def item_of(content: bytes) -> dict[str, Any]:
-    digest = sha256(content).hexdigest()
-    return {"sha256": digest, "size": len(content), "parts": [{"sha256": digest, "size": len(content)}]}
-
-
-def bundle_of(*files: tuple[str, bytes]) -> bytes:
-    entry = {"media_type": manifest.OCI_MANIFEST, "item": item_of(IMAGE)}
-    images = [{"name": "one", "manifests": [entry]}]
-    carried = [{"path": path, "executable": True, "item": item_of(content)} for path, content in files]
-    blobs = [item_of(CONFIG), item_of(b"layer")]
-    lock = "schema: 1\nimages:\n- {name: one}\n"
-    return dumped(
-        {"schema_version": 1, "made": "2026-01-01T00:00:00Z", "cluster": "lab", "lock": lock,
-         "images": images, "blobs": blobs, "files": carried}
-    )  # fmt: skip
-
-
-FILES = (("wheels/a.whl", b"one"), ("packages/a.example/pool/b.deb", b"two"), ("wheels/empty", b""))
-
-
-def run_bundle_index(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        parts = root / "medium" / PARTS
-        parts.mkdir(parents=True)
-        (root / "target").mkdir()
-        for content in (IMAGE, CONFIG, b"layer", *(content for _, content in FILES)):
-            (parts / sha256(content).hexdigest()).write_bytes(content)
-        (root / "medium" / INDEX).write_bytes(data)
-        media = Media([root / "medium"])
-
-        def load() -> None:
-            found = media.index()
-            require_plain(found.made, found.cluster)
-            explained(lambda: lock_file.parse(found.lock, Path("the bundle's lock")))
-            media.require(found)
-            for one in found.items:
-                check(media, one)
-            put_files(media, found, root / "target")
-
-        explained(load)
-        assert sorted(path.name for path in root.iterdir()) == ["medium", "target"]
-        assert not any(path.is_symlink() for path in (root / "target").rglob("*"))
-
-
-def run_bundle_part(data: bytes) -> None:
-    good = b"a part of something"
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        (directory / PARTS).mkdir()
-        (directory / PARTS / sha256(good).hexdigest()).write_bytes(data)
-        error = explained(lambda: check(Media([directory]), Item.model_validate(item_of(good))))
-        assert (error is None) is (data == good)
-
-
-def archive() -> bytes:
-    """An image as `docker save` writes it."""
-    out = io.BytesIO()
-    layer = b"layer" * 100
-    config = dumped({"rootfs": {"diff_ids": [digest_of(layer)]}})
-    described = dumped([{"Config": "config.json", "Layers": ["1/layer.tar"]}])
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path, content in (("config.json", config), ("1/layer.tar", layer), ("manifest.json", described)):
-            member = tarfile.TarInfo(path)
-            member.size, member.pax_headers = len(content), {"comment": "ä" * 200}
-            tar.addfile(member, io.BytesIO(content))
-        link = tarfile.TarInfo("2/layer.tar")
-        link.type, link.linkname = tarfile.SYMTYPE, "../1/layer.tar"
-        tar.addfile(link)
-    return out.getvalue()
-
-
-def run_archive(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name) / "place"
-        place.mkdir()
-        explained(lambda: saved.read(io.BytesIO(data), place, set()))
-        assert os.listdir(name) == ["place"]  # noqa: PTH208 - names alone
-        assert all(path.is_file() and not path.is_symlink() for path in place.iterdir())
-
-
-def run_apt(data: bytes) -> None:
-    text = data.decode(errors="replace")
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        lists = root / "lists"
-        lists.mkdir()
-        for file in (
-            "a.example_debian_dists_bookworm_InRelease",
-            "a.example_debian_dists_bookworm_main_Packages",
-        ):
-            (lists / file).touch()
-        (root / "Packages").touch()
-        text = text.replace("LISTS", str(lists))
-
-        def read() -> None:
-            addresses = [uri for uri, _ in apt_tree.listed_packages(text)]
-            for uri, file in apt_tree.listed_indexes(text, lists):
-                assert file.resolve().parent == lists.resolve()
-                addresses.append(uri)
-            for uri in addresses:
-                placed = (root / "tree" / apt_tree.place_of(uri)).resolve()
-                assert placed.is_relative_to((root / "tree").resolve())
-
-        explained(read)
-
-
-APT = [
-    b"Reading package lists...\n"
-    b"'https://a.example/debian/pool/main/b/b_1%2bdeb_amd64.deb' b_1+deb_amd64.deb 7 SHA256:x\n",
-    b"http://a.example/debian/dists/bookworm/main/Packages\tmain/Packages\t"
-    b"LISTS/a.example_debian_dists_bookworm_main_Packages\n",
-]
-
-
-def seeds(*inputs: bytes) -> Callable[[], list[bytes]]:
-    return lambda: list(inputs)
-
-
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -455,9 +309,5 @@ TARGETS: dict[str, Target] = {
         Target("harbor-objects", partial(harbor_seeds, lists=False), partial(run_harbor, lists=False)),
         Target("harbor-redirect", seeds(b"https://harbor.example/c/oidc/login", b"/x"), run_harbor_redirect),
         Target("harbor-count", seeds(b"1", b"250", b"0"), run_count),
-        Target("bundle-index", seeds(bundle_of(*FILES), bundle_of()), run_bundle_index),
-        Target("bundle-part", seeds(b"a part of something"), run_bundle_part),
-        Target("saved-archive", lambda: [archive()], run_archive),
-        Target("apt-output", seeds(*APT), run_apt),
     )
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.fuzz.targets import events
 from tests.fuzz.targets.events import TARGETS
 
 from clusterctl.engine.event_reading import parse
@@ -64,3 +65,27 @@ def test_what_acts_on_a_terminal_is_noticed(name, monkeypatch):
     }
     with pytest.raises(AssertionError):
         TARGETS[name].run(bad[name])
+
+
+@pytest.mark.parametrize(("said", "read"), [('"failed"', '"ok"'), ('"gpu01"', '"gpu02"')])
+def test_an_event_of_another_host_or_status_than_its_line_is_noticed(monkeypatch, said, read):
+    failed = json.dumps({"event": "result", "at": 1.0, "host": "gpu01", "task_id": "t", "status": "failed"})
+    TARGETS["event-lines"].run(failed.encode())
+    monkeypatch.setattr(events, "read_event", lambda _: parse(failed.replace(said, read)))
+    with pytest.raises(AssertionError, match="is read as"):
+        TARGETS["event-lines"].run(failed.encode())
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        lambda lines, _: [],
+        lambda lines, _: [line.text for line in lines],
+        lambda lines, _: [line.text.upper() for line in lines],
+    ],
+    ids=["all are dropped", "none is dropped", "changed"],
+)
+def test_lost_lines_and_keys_that_stay_are_noticed(monkeypatch, without):
+    monkeypatch.setattr("clusterctl.cluster.known_hosts._without", without)
+    with pytest.raises(AssertionError):
+        TARGETS["known-hosts"].run(TARGETS["known-hosts"].seeds()[0])

@@ -23,17 +23,6 @@ MAX_GPUS = 64  # of a node: each has its results
 CANNOT_TELL_BUSY = "cannot determine whether it is busy"
 MAX_BUSY = 1000  # characters: every check of a job repeats why the node is left alone
 
-READ_ONCE = (
-    "_smi",
-    "_nvlinks",
-    "_nvlink_errors",
-    "_topology",
-    "_kernel_log",
-    "_rdma",
-    "_gpus_on_bus",
-    "simulated",
-)
-
 T = TypeVar("T")
 
 
@@ -161,9 +150,10 @@ class NodeEvidence:
         return _known(self._rdma)
 
     def read_parts(self) -> None:
-        """Read what is read once: a reader that fails on a record does so here, not during a run."""
-        for name in READ_ONCE:
-            getattr(self, name)
+        """Read every property: a reader that fails on a record does so here, not during a run."""
+        for name, value in vars(type(self)).items():
+            if isinstance(value, (property, cached_property)):
+                getattr(self, name)
 
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""

@@ -141,7 +141,7 @@ def from_record(record: Any, *, where: str) -> Baseline:
         figures = dict(_figure(entry) for entry in record["figures"])
         nodes = {str(name): _node(node) for name, node in record["nodes"].items()}
         run, finished = str(record["run"]), str(record["finished"])
-        (run + finished).encode()  # what no terminal can show is no name
+        (run + finished).encode()  # raises for half a surrogate pair, which cannot be written
         return Baseline(run, finished, bool(record["simulated"]), figures, nodes)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error

@@ -45,4 +45,5 @@ def _start(cleaned: str, unread: int, limit: int) -> str:
     if not unread and len(cleaned) <= limit:
         return cleaned
     note = f" [... {max(0, len(cleaned) - limit) + unread} characters omitted]"
-    return cleaned[: max(0, limit - len(note))] + note
+    # A second space here would be gone where a journal is read again.
+    return cleaned[: max(0, limit - len(note))].rstrip(" ") + note

@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, describe_unusable
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
@@ -65,7 +65,7 @@ def tree(wanted: PackageRequest, work: Path) -> Path:
     try:
         sources = read_bounded(wanted.sources, MAX_SOURCES_BYTES)
     except (OSError, UnusableFileError) as error:
-        raise _refusal(f"the sources cannot be read: {reason(error)}", wanted) from None
+        raise _refusal(f"the sources cannot be read: {describe_unusable(error)}", wanted) from None
     try:
         with disk(work, "a package"):
             return _tree(wanted, sources, work)

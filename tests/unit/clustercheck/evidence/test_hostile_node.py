@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.targets.nodes import TARGETS
 from tests.support.examples import examples
-from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records, run
+from tests.support.validation_in_memory import FakeLauncher, FakeTransport, Says, records, run
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
@@ -101,16 +101,6 @@ def test_a_record_with_anything_anywhere_ends_nothing(changes: list[tuple[tuple[
     found = {**records(), "gpu02": record}
     document = run(found, FakeLauncher())
     assert {r["verdict"] for r in document["results"] if r["subject"]["node"] == "gpu01"} >= {"pass"}
-
-
-class Says:
-    """A transport whose node says one thing."""
-
-    def __init__(self, said: str, stderr: str = "") -> None:
-        self.said, self.stderr = said, stderr
-
-    def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-        return Completed(0, self.said, self.stderr)
 
 
 @pytest.mark.parametrize("kind", [PrepareAnswer, StartAnswer, WaitAnswer, EmptyAnswer])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import random
-import resource
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from tests.fuzz.targets.nodes import GOOD
 from tests.support.examples import scaled
 from tests.support.json_changes import places, value_at
+from tests.support.validation_in_memory import Says
 
 from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import (
@@ -26,7 +28,6 @@ from clustercheck.launch.answers import (
 )
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import JobSpec, RankState
-from clustercheck.launch.transport import Completed
 
 from .test_docker import IMAGE, NODES, Nodes
 
@@ -54,16 +55,12 @@ WHOLE = [
     "\x00",
     "NaN",
 ]
-# Megabytes that the memory may grow by while 1,200 answers are read: the longest has 5 MB.
-MAX_GROWTH_MB = 60
+# Bytes in use at once while answers are read: the longest has 5 MB.
+MAX_PEAK_BYTES = 16 << 20
 
 
 def ask(action: str, said: str) -> Answer:
-    class Says:
-        def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-            return Completed(0, said, "")
-
-    return Agent(Says()).ask("gpu02", {"action": action}, KINDS[action], 5.0)
+    return Agent(Says(said)).ask("gpu02", {"action": action}, KINDS[action], 5.0)
 
 
 def mutated(action: str, chosen: random.Random) -> str:
@@ -84,24 +81,38 @@ def mutated(action: str, chosen: random.Random) -> str:
     return text[: chosen.randrange(len(text))] if chosen.random() < 0.1 else text
 
 
-def resident_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+@contextmanager
+def bounded_memory(limit: int) -> Iterator[None]:
+    """Fail where more than this was in use at once of what is made meanwhile."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit, f"{peak >> 20} MiB"
+
+
+def test_the_measure_of_memory_sees_what_is_gone_again() -> None:
+    with pytest.raises(AssertionError, match="16 MiB"), bounded_memory(MAX_PEAK_BYTES):
+        bytes(MAX_PEAK_BYTES)
 
 
 @pytest.mark.parametrize("action", GOOD)
 def test_mutated_answers_are_read_or_refused_and_take_no_memory(action: str) -> None:
     chosen = random.Random(f"answers to {action}")  # noqa: S311 - the same on each run
-    read, before = 0, resident_mb()
+    read = 0
     texts = [mutated(action, chosen) for _ in range(scaled(240))]
-    for text in [*texts, json.dumps({**GOOD[action], "x": "y" * 5_000_000}), "[" * 5_000_000]:
-        try:
-            ask(action, text)
-        except NodeActionError as error:
-            assert len(str(error)) <= MAX_MESSAGE + 40
-            assert "\x1b" not in str(error)
-        else:
-            read += 1
-    assert resident_mb() - before < MAX_GROWTH_MB
+    long = [json.dumps({**GOOD[action], "x": "y" * 5_000_000}), "[" * 5_000_000]
+    with bounded_memory(MAX_PEAK_BYTES):
+        for text in [*texts, *long]:
+            try:
+                ask(action, text)
+            except NodeActionError as error:
+                assert len(str(error)) <= MAX_MESSAGE + 40
+                assert "\x1b" not in str(error)
+            else:
+                read += 1
     assert read < len(texts)
 
 

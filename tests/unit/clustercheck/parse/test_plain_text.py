@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.hostile import acting_characters
 
 from clustercheck.parse.plain_text import one_line, plain_text, shortened
 
@@ -40,19 +41,7 @@ def test_what_acts_on_a_terminal_is_removed(text: str, wanted: str) -> None:
     st.text(st.characters(exclude_categories=()) | st.sampled_from("\x1b[]P;\x07\\\x9b\x9d52c"), max_size=60)
 )
 def test_nothing_is_left_that_is_a_control(text: str) -> None:
-    for character in plain_text(text):
-        assert character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")
-        assert unicodedata.bidirectional(character) not in (
-            "LRE",
-            "RLE",
-            "LRO",
-            "RLO",
-            "PDF",
-            "LRI",
-            "RLI",
-            "FSI",
-            "PDI",
-        )
+    assert acting_characters(plain_text(text)) == []
 
 
 @given(st.text(max_size=400), st.integers(60, 200))
@@ -61,6 +50,13 @@ def test_no_text_is_longer_than_its_limit(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("shorten", [shortened, one_line])
+def test_what_is_shortened_stays_as_it_is_when_it_is_read_again(shorten: Callable[[str, int], str]) -> None:
+    for limit in range(60, 70):
+        once = shorten("word " * 100, limit)
+        assert shorten(once, limit) == once
 
 
 def test_what_is_omitted_is_counted() -> None:

@@ -37,6 +37,18 @@ def test_names_match_as_in_openssh(names: str, lookup: str, concerned: bool) -> 
     assert line.concerns(lookup) is concerned
 
 
+@pytest.mark.parametrize("odd", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_line_feed_alone_ends_a_line_as_in_openssh(tmp_path: Path, odd: str) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.known_hosts.parent.mkdir(exist_ok=True)
+    before = f"gpu02 ssh-rsa AAAA comment{odd}gpu01 {KEY.type} {KEY.body}\r\n"
+    directory.known_hosts.write_text(before, newline="")
+    assert known_hosts.pinned(directory, "gpu01").keys == (), "ssh sees a comment there"
+    known_hosts.pin(directory, "gpu01", [KEY], "")
+    assert known_hosts.forget(directory, "gpu01")
+    assert directory.known_hosts.read_bytes().decode() == before
+
+
 def test_pinning_replaces_a_hosts_own_keys_and_leaves_every_other_line(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     directory.ensure_state()

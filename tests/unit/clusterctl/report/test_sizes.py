@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tests.support.validation_in_memory import Says
+
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
@@ -55,12 +57,8 @@ def printed(name: str, record: object) -> NodeEvidence:
 def ended(node: str, said: object) -> RankOutcome:
     """A rank of which the launcher's reader makes this."""
 
-    class Says:
-        def run(self, *_: object, **__: object) -> Completed:
-            return Completed(0, json.dumps(said), "")
-
     try:
-        verdict = Agent(Says()).ask(node, {}, WaitAnswer, 1.0).ranks["1"].verdict
+        verdict = Agent(Says(json.dumps(said))).ask(node, {}, WaitAnswer, 1.0).ranks["1"].verdict
     except NodeActionError as error:
         return RankOutcome(1, node, RankState.FAILED, because=str(error), gpu=0)
     because = str((verdict or {}).get("because"))
