@@ -212,13 +212,14 @@ def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inv
 
 def _for_ssh(variables: Variables, names: tuple[str, str], default: str, host: str) -> str:
     """An address or a user as a template makes it, too. Raises ClusterctlError (``settings.value``)."""
-    first, second = names
-    text = str(variables.value(first, variables.value(second, default)) or "")
+    found = {name: value for name in names if (value := variables.value(name)) is not None}
+    name, value = next(iter(found.items()), (names[0], default))
+    text = str(value or "")
     if not ssh_options.is_word(text):
         raise ClusterctlError(
-            f"{first} of {host} cannot be handed to ssh: {text!r}",
+            f"{name} of {host} cannot be handed to ssh: {value!r}",
             code="settings.value",
-            where=f"{host}: {first}",
+            where=f"{host}: {name}",
             hint="Write a name or an IP address, or a user name.",
         )
     return text

@@ -22,7 +22,7 @@ from clusterctl.runs.store import Run, RunStore, UnreadableRun
 
 MAX_FACT = 4096
 TORN = (
-    "the chain's last line was not written to its end, as in a crash: the next run that ends removes it, and "
+    "the chain's last line is incomplete, as after a crash: the next run that ends removes it, and "
     "records the run whose link it was"
 )
 

@@ -155,7 +155,7 @@ def _cut_torn_line(descriptor: int) -> bool:
         os.write(descriptor, b"\n")
         return False
     os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(rest))
-    console.say(f"{CHAIN_FILE}: a link that was not written to its end is removed ({len(rest)} bytes)")
+    console.say(f"{CHAIN_FILE}: an incomplete link is removed ({len(rest)} bytes)")
     return True
 
 

@@ -173,7 +173,7 @@ class RunStore:
             self._on_link(chain.append(self._cluster, identity))
 
     def _not_linked(self) -> Sequence[str]:
-        """Runs that ended since the last link and are in none: whose link was not written to its end."""
+        """Runs that ended since the last link and are in none: whose link is incomplete."""
         links, _, _ = chain.read(self._cluster)
         if not links:
             return []

@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, describe_unusable
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError

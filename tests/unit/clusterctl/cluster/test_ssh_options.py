@@ -126,4 +126,4 @@ def test_what_would_be_an_option_of_ssh_is_no_address(tmp_path, name, value):
     }
     with pytest.raises(ClusterctlError) as refused:
         from_listing(ClusterDirectory(tmp_path), listing)
-    assert (refused.value.code, refused.value.where) == ("settings.value", "gpu01")
+    assert (refused.value.code, refused.value.where) == ("settings.value", f"gpu01: {name}")

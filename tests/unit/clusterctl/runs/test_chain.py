@@ -124,7 +124,7 @@ def test_a_link_that_was_torn_by_a_crash_is_removed_and_its_run_recorded_by_the_
     assert checked.problems == (f"run {crashed.id} ended and is not in the chain",)
     later = store.create("apply", [])
     store.finish(later, 0, {})
-    assert f"a link that was not written to its end is removed ({len(torn)} bytes)" in capsys.readouterr().err
+    assert f"an incomplete link is removed ({len(torn)} bytes)" in capsys.readouterr().err
     assert [link.run for link in chain.read(cluster)[0]][3:] == [crashed.id, later.id]
     checked = verify(cluster)
     assert (checked.torn, checked.problems) == (False, ())
