@@ -8,6 +8,7 @@ import base64
 import json
 import re
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -49,8 +50,13 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
             # Who we are is for whom we asked, and for nobody whom that one names.
             add = asked.add_unredirected_header if name == "Authorization" else asked.add_header
             add(name, value)
+        deadline, content = time.monotonic() + ASK_S, bytearray()
         with opener.open(asked, timeout=ASK_S) as answer:
-            return bytes(answer.read(MOST_BYTES))
+            while len(content) < MOST_BYTES and (piece := answer.read1(MOST_BYTES - len(content))):
+                content += piece
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"it did not arrive within {ASK_S} s")
+        return bytes(content)
 
     def fetch(digest: str) -> bytes:
         url = f"https://{host}/v2/{path}/manifests/{digest}"

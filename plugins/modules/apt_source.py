@@ -138,11 +138,14 @@ def key_of_package(package: bytes) -> bytes:
         # "r:": dpkg-deb has unpacked it; what is compressed once more is no archive.
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for member in tar:
-                content = tar.extractfile(member) if "/keyrings/" in member.name and member.isfile() else None
+                if "/keyrings/" not in member.name or not member.isfile():
+                    continue
+                if member.issparse() or not 0 <= member.size <= LARGEST:
+                    raise ValueError(f"its keyring {member.name[:100]!r} is sparse, or too large")
+                content = tar.extractfile(member)
                 if content is not None:
-                    # A sparse file is as long as it says; one byte more than a key may have is refused later.
                     return content.read(LARGEST + 1)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, RecursionError, OverflowError, MemoryError) as error:
         raise ValueError(f"it is no Debian package: {error}") from None
     raise ValueError("it ships no keyring")
 

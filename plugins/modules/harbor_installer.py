@@ -12,8 +12,10 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
+from typing import BinaryIO
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
@@ -69,6 +71,9 @@ MUST_HAVE = ("install.sh", "prepare", "common.sh", "harbor.yml.tmpl")
 VERIFY_S = 300
 # A server that says nothing for so long says nothing more.
 STALLED_S = 60
+# The offline installer of v2.15 has 0.7 GB; 2 hours are 1 Mbit/s.
+DOWNLOAD_S = 7200.0
+MAX_ARCHIVE_BYTES = 4 << 30
 
 
 class RefusedError(Exception):
@@ -76,7 +81,7 @@ class RefusedError(Exception):
 
 
 def download(url: str, proxies: Proxies, target: Path) -> None:
-    """Fetch it next to its place, then put it there as a whole. Raises OSError."""
+    """Fetch it next to its place, then put it there as a whole. Raises OSError, RefusedError."""
     proxy = proxies.for_url(url)
     handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
     part = target.with_name(f".{target.name}.part")
@@ -86,10 +91,22 @@ def download(url: str, proxies: Proxies, target: Path) -> None:
             urllib.request.build_opener(handler).open(url, timeout=STALLED_S) as answer,
             part.open("wb") as file,
         ):
-            shutil.copyfileobj(answer, file, CHUNK)
+            copy_bounded(answer, file)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def copy_bounded(answer: http.client.HTTPResponse, file: BinaryIO) -> None:
+    """All of an answer. Raises RefusedError and TimeoutError at the limits of size and time, and OSError."""
+    deadline, left = time.monotonic() + DOWNLOAD_S, MAX_ARCHIVE_BYTES
+    while piece := answer.read1(CHUNK):
+        left -= len(piece)
+        if left < 0:
+            raise RefusedError(f"it has more than {MAX_ARCHIVE_BYTES >> 30} GiB")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not arrive within {DOWNLOAD_S / 3600:.0f} hours")
+        file.write(piece)
 
 
 def require_digest(archive: Path, wanted: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.cookiejar
 import random
 import re
 import ssl
@@ -104,7 +103,7 @@ class Client:
             transport=transport(access),
             timeout=TIMEOUT,
             # Harbor asks those who bring its session back for a CSRF token.
-            cookies=http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[])),
+            cookies=exchange.NoCookies(),
             trust_env=False,
         )
 

@@ -188,7 +188,7 @@ def push(
     """Bring the image into the registry: the base's layers by mounting, new ones by sending. Bytes sent."""
     recipe, base = order.recipe, order.base
     if base_manifest.get("mediaType") is None:
-        base_manifest = {"mediaType": manifest.OCI_MANIFEST, **base_manifest}
+        base_manifest = {**base_manifest, "mediaType": manifest.OCI_MANIFEST}
     raw = saved.manifest_of(image, base_manifest)
     found = manifest.read(raw, base_manifest["mediaType"], recipe.target)
     moved = 0

@@ -18,6 +18,8 @@ NO_PLATFORM = "unknown/unknown"
 # Lists within lists, and manifests of one image; no known image comes near.
 MAX_DEPTH = 4
 MAX_MANIFESTS = 1000
+# All of them together are kept until they are written; a real list has some hundred KiB.
+MAX_TOTAL_BYTES = 64 << 20
 LONGEST_VERSION = 100
 
 
@@ -87,20 +89,29 @@ def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     """
     asked: set[str] = set()
     found: dict[str, Manifest] = {}
+    total_bytes = 0
+
+    def refusal(digest: str, limit: str) -> RegistryError:
+        return RegistryError(
+            f"the image has more than {limit}",
+            code="images.manifest",
+            where=f"{registry.endpoint.host}: manifest {repository}@{digest}",
+            hint="What the registry holds under that name is not an image; have it pushed again.",
+        )
 
     def add(digest: str, depth: int) -> None:
+        nonlocal total_bytes
         if digest in asked:
             return
-        if depth > MAX_DEPTH or len(asked) >= MAX_MANIFESTS:
-            many = f"{MAX_DEPTH} levels of lists" if depth > MAX_DEPTH else f"{MAX_MANIFESTS} manifests"
-            raise RegistryError(
-                f"the image has more than {many}",
-                code="images.manifest",
-                where=f"{registry.endpoint.host}: manifest {repository}@{digest}",
-                hint="What the registry holds under that name is not an image; have it pushed again.",
-            )
+        if depth > MAX_DEPTH:
+            raise refusal(digest, f"{MAX_DEPTH} levels of lists")
+        if len(asked) >= MAX_MANIFESTS:
+            raise refusal(digest, f"{MAX_MANIFESTS} manifests")
         asked.add(digest)
         top = registry.manifest(repository, digest)
+        total_bytes += len(top.raw)
+        if total_bytes > MAX_TOTAL_BYTES:
+            raise refusal(digest, f"{MAX_TOTAL_BYTES >> 20} MiB of manifests")
         for child in top.children:
             add(child.digest, depth + 1)
         found[digest] = top

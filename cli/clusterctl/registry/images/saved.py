@@ -118,7 +118,9 @@ def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
         return _image(found, links, skipped, place, known)
     except UnreadableError as error:
         raise _unreadable(str(error)) from None
-    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, OverflowError, zlib.error) as error:
+    except (
+        tarfile.TarError, OSError, EOFError, ValueError, KeyError, OverflowError, RecursionError, zlib.error
+    ) as error:  # fmt: skip
         raise _unreadable(f"{type(error).__name__}: {error}") from None
 
 
@@ -126,6 +128,8 @@ def _require_few(number: int, member: tarfile.TarInfo) -> None:
     """Raises ValueError where an archive has too many members, or one that is too large."""
     if number >= MAX_MEMBERS:
         raise ValueError(f"it has more than {MAX_MEMBERS} members")
+    if member.issparse():
+        raise ValueError("a member is sparse")
     if member.size > MAX_LAYER_BYTES:
         raise ValueError(f"a member has {member.size} bytes")
 

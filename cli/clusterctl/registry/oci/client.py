@@ -55,6 +55,7 @@ class Registry:
             transport=transport(endpoint),
             # The proxy is the one that the settings name, for the hosts that they name.
             trust_env=False,
+            cookies=exchange.NoCookies(),
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},

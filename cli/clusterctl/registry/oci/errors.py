@@ -140,15 +140,17 @@ def require_address(base: str, host: str) -> None:
 def _address(text: str, base: httpx.URL | None) -> httpx.URL:
     if len(text) > LONGEST_ADDRESS:
         raise httpx.InvalidURL(f"an address of {len(text)} characters")
-    found = httpx.URL(text) if base is None else base.join(text)
-    if not (found.scheme in ("http", "https") and found.host):
-        raise httpx.InvalidURL("neither http:// nor https:// with a host")
-    if (found.port or 0) > LAST_PORT:
-        raise httpx.InvalidURL(f"no port {found.port}")
     try:
+        found = httpx.URL(text) if base is None else base.join(text)
+        if not (found.scheme in ("http", "https") and found.host):
+            raise httpx.InvalidURL("neither http:// nor https:// with a host")
+        if (found.port or 0) > LAST_PORT:
+            raise httpx.InvalidURL(f"no port {found.port}")
         found.host.encode("idna")
     except UnicodeError as error:
         raise httpx.InvalidURL(f"its host has no name that can be looked up: {error}") from None
+    except ValueError as error:
+        raise httpx.InvalidURL(str(error)) from None
     # Who we are is not for it to say.
     return found.copy_with(userinfo=b"")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.cookiejar
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from typing import Any
 
 import httpx
 
@@ -21,6 +24,16 @@ ANY_READ = (*SAME_METHOD, HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPSt
 OF_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 Content = Callable[[], Iterator[bytes]]
+
+
+class NoCookies(http.cookiejar.CookieJar):
+    """Keeps and sends no cookies: no registry needs them, and the standard parser fails on some."""
+
+    def extract_cookies(self, response: Any, request: urllib.request.Request) -> None:
+        """Read none."""
+
+    def add_cookie_header(self, request: urllib.request.Request) -> None:
+        """Send none."""
 
 
 def send(
@@ -70,12 +83,12 @@ def open_answer(
     """
     try:
         return client.send(request, auth=auth, stream=True, follow_redirects=False)
-    except httpx.InvalidURL as error:
-        # httpx reads the address of a redirect also where it does not follow it.
-        raise httpx.RemoteProtocolError(f"a redirect to no address: {error}", request=request) from None
     except UnicodeError as error:
         # The system's resolver takes no empty label, and none of more than 63 letters.
         raise NoHostNameError(f"its host has no name that can be looked up: {error}") from None
+    except (httpx.InvalidURL, ValueError) as error:
+        # httpx reads the address of a redirect also where it does not follow it.
+        raise httpx.RemoteProtocolError(f"a redirect to no address: {error}", request=request) from None
 
 
 def read(response: httpx.Response, most: int) -> httpx.Response:

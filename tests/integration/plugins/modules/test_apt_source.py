@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import LARGEST, fingerprints
+from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import fingerprints
 from ansible_collections.clusterctl.cluster.plugins.modules import apt_source
 
 from clusterlab.sources import deb, other_packages, signing
@@ -66,4 +66,15 @@ def test_a_keyring_that_unpacks_to_much_more_is_read_to_a_bound() -> None:
     header[483:495] = b"00400000000\x00"
     header[148:156] = b" " * 8
     header[148:156] = f"{sum(header):06o}\0 ".encode()
-    assert len(apt_source.key_of_package(package(bytes(header) + plain[512:]))) == LARGEST + 1
+    with pytest.raises(ValueError, match="is sparse, or too large"):
+        apt_source.key_of_package(package(bytes(header) + plain[512:]))
+
+
+@pytest.mark.needs("dpkg-deb")
+def test_a_keyring_package_with_a_trap_in_its_headers_is_refused() -> None:
+    # tarfile reads what a long name stands for by itself: a chain of 3000 goes as deep.
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 2
+    link = member.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")
+    with pytest.raises(ValueError, match="no Debian package"):
+        apt_source.key_of_package(package(link * 3000))

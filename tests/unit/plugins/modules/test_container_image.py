@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import http.server
+import io
+import itertools
 import json
 import platform
 import ssl
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull, manifest_fetch
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
@@ -212,3 +215,37 @@ def test_a_run_says_what_was_reached_of_the_limit() -> None:
 
 def test_nodes_that_had_the_image_are_in_no_pull() -> None:
     assert of([Wave("nodes", ("gpu01",))], [record("gpu01")]) == []
+
+
+def test_whatever_a_registry_answers_the_look_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer in (
+        b"[" * 100_000,
+        b'{"manifests": [1]}',
+        b'{"layers": [{"digest": "a", "size": 1e999}]}',
+        b"[]",
+    ):
+        monkeypatch.setattr(image_pull, "fetcher", lambda *_, answer=answer: lambda _digest: answer)
+        found = image_pull.look("registry01:5000/a", A, "", tmp_path, "x86_64")
+        assert found["unknown"], answer[:40]
+
+
+def test_a_manifest_that_trickles_is_left_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(manifest_fetch, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+
+    class Trickle(io.BytesIO):
+        def read1(self, _size: int | None = -1) -> bytes:
+            return b"x"
+
+    monkeypatch.setattr(
+        manifest_fetch.urllib.request, "build_opener",
+        lambda *_: SimpleNamespace(open=lambda *_, **__: Trickle()),
+    )  # fmt: skip
+    fetch = manifest_fetch.fetcher("registry01:5000/a", "", tmp_path)
+    with pytest.raises(TimeoutError, match="did not arrive within 10 s"):
+        fetch(A)
+    assert next(seconds) < 2 * manifest_fetch.ASK_S

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.registry.images.signatures.claim import MAX_CLAIM_BYTES, RefusedSignatureError
+from clusterctl.registry.oci.answers import Digest, Size
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
@@ -62,8 +63,8 @@ class CosignSignature:
 
 class _SignatureLayer(BaseModel):
     mediaType: Annotated[str, StringConstraints(max_length=255)] = ""
-    digest: str
-    size: int
+    digest: Digest
+    size: Size
     annotations: dict[str, str] | None = None
 
 
@@ -106,6 +107,8 @@ def find_artifact(registry: Registry, repository: str, digest: str) -> Manifest 
         if error.code == "images.not-found":
             return None
         raise
+    if artifact.is_index:
+        raise RefusedSignatureError("is in a list of manifests, and no artifact of signatures")
     too_large = next((blob for blob in artifact.blobs if blob.size > MAX_BLOB_BYTES), None)
     if too_large is not None:
         raise RefusedSignatureError(f"holds a blob of {too_large.size} bytes; none has {MAX_BLOB_BYTES}")

@@ -44,6 +44,7 @@ def read_signatures(
     client = httpx.Client(
         transport=transport(endpoint),
         trust_env=False,
+        cookies=exchange.NoCookies(),
         timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
         headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
     )

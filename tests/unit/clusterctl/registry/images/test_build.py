@@ -294,6 +294,8 @@ DEEP = b"[" * 20_000
         [(named("manifest.json"), b'[{"Config": "../../c", "Layers": []}]')],
         [(named("c"), DEEP), (named("manifest.json"), b'[{"Config": "c", "Layers": []}]')],
         [(named("c"), b'{"rootfs": {"diff_ids": []}}'), (named("manifest.json"), b"[]")],
+        # tarfile reads what a long name stands for by itself: a chain of 3000 goes as deep.
+        [(named("././@LongLink", tarfile.GNUTYPE_LONGNAME), b"x\0") for _ in range(3000)],
     ],
 )
 def test_an_archive_with_a_trap_is_refused_and_read_no_further(
@@ -307,6 +309,16 @@ def test_an_archive_with_a_trap_is_refused_and_read_no_further(
         saved.read(tar_of(*members), tmp_path, set())
     assert refused.value.code == "images.build-archive"
     assert refused.value.what.isprintable()
+
+
+def test_a_sparse_member_is_refused_whatever_size_it_says(tmp_path: Path) -> None:
+    words = (
+        b"22 GNU.sparse.major=0\n22 GNU.sparse.minor=0\n27 GNU.sparse.size=1000000\n"
+        b"26 GNU.sparse.numblocks=0\n"
+    )
+    members = ((named("x", tarfile.XHDTYPE), words), (named("sparse"), b"x"))
+    with pytest.raises(ClusterctlError, match="a member is sparse"):
+        saved.read(tar_of(*members), tmp_path, set())
 
 
 def test_a_layer_that_unpacks_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,5 +357,7 @@ def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> N
         "layers": [{"digest": A, "size": 5, "mediaType": TAR}],
     }
     order = building.Order(one, BASE, {})
-    with pytest.raises(KeyboardInterrupt):
-        building.push(order, image, base, Full(), remembered.append)  # type: ignore[arg-type]
+    for manifest in (base, {**base, "mediaType": None}):
+        remembered.clear()
+        with pytest.raises(KeyboardInterrupt):
+            building.push(order, image, manifest, Full(), remembered.append)  # type: ignore[arg-type]

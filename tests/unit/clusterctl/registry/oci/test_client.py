@@ -364,7 +364,15 @@ def test_a_quota_is_no_refused_login():
 
 @pytest.mark.parametrize("which", ["realm", "location"])
 @pytest.mark.parametrize(
-    "nowhere", ["https://nowhere:port/v2/", "http://a..b/v2/", "http://a:99999/", f"http://{'a' * 64}/v2/"]
+    "nowhere",
+    [
+        "https://nowhere:port/v2/",
+        "http://a..b/v2/",
+        "http://a:99999/",
+        f"http://{'a' * 64}/v2/",
+        "https://xn--a/v2/",
+        "http://[::1/v2/",
+    ],
 )
 def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str, nowhere: str) -> None:
     def answer(method: str, _path: str, _headers: dict[str, str]) -> Answer:

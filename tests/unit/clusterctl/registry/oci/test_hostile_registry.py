@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -196,6 +197,44 @@ def test_lists_within_lists_and_images_of_too_many_manifests_are_refused(monkeyp
                 closure(registry, "a/b", list(documents)[-1])
             assert refused.value.code == "images.manifest"
             assert len(server.asked) == (resolving.MAX_DEPTH if many is None else many)
+
+
+def test_manifests_that_are_large_together_are_refused(monkeypatch: pytest.MonkeyPatch):
+    leaf = json.dumps({"mediaType": manifest.OCI_INDEX, "manifests": [], "padding": "x" * 1000}).encode()
+    top = json.dumps(
+        {"mediaType": manifest.OCI_INDEX, "manifests": [{"digest": manifest.digest_of(leaf), "size": 1}]}
+    ).encode()
+    documents = {manifest.digest_of(raw): raw for raw in (leaf, top)}
+
+    def answer(head: str) -> Iterator[bytes]:
+        return whole(documents[head.split()[1].rpartition("/")[2]])
+
+    monkeypatch.setattr(resolving, "MAX_TOTAL_BYTES", len(leaf) + len(top))
+    with hostile(answer) as server, asking(server.host) as registry:
+        assert len(closure(registry, "a/b", manifest.digest_of(top))) == 2
+        monkeypatch.setattr(resolving, "MAX_TOTAL_BYTES", len(leaf) + len(top) - 1)
+        with pytest.raises(RegistryError, match="of manifests") as refused:
+            closure(registry, "a/b", manifest.digest_of(top))
+        assert refused.value.code == "images.manifest"
+
+
+@pytest.mark.parametrize("cookie", ["a=\xe9; path=/", "a=b; max-age"])
+def test_cookies_are_neither_read_nor_sent(
+    cookie: str, played: Callable[..., Registry], caplog: pytest.LogCaptureFixture
+):
+    raw = json.dumps({"mediaType": manifest.OCI_INDEX, "manifests": []}).encode()
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("cookie"))
+        headers = [(b"Set-Cookie", cookie.encode("latin-1")), (b"Content-Type", manifest.OCI_INDEX.encode())]
+        return httpx.Response(200, headers=headers, content=raw)
+
+    with warnings.catch_warnings(), played(answer) as registry:
+        warnings.simplefilter("error")  # http.cookiejar prints its own failure as one
+        assert registry.manifest("a/b", "1").raw == raw
+        assert registry.manifest("a/b", "1").raw == raw
+    assert seen == [None, None]
 
 
 def test_a_challenge_takes_time_in_proportion_to_its_length():

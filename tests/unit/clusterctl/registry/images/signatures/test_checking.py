@@ -212,6 +212,28 @@ def test_an_artifact_with_a_large_blob_is_refused(tmp_path: Path, registry: Memo
     )
 
 
+@pytest.mark.parametrize(
+    "digest", ["sha256:\0", "a\nb", "../../../../other/path?x=1", f"sha256:{'a' * 70_000}"]
+)
+@pytest.mark.parametrize("in_list", [False, True])
+def test_an_artifact_with_a_digest_that_is_none_is_refused(
+    tmp_path: Path, registry: MemoryRegistry, digest: str, in_list: bool
+) -> None:
+    payload, notes = signed(registry, cosign_key())
+    layer = {"mediaType": cosign.PAYLOAD, "digest": digest, "size": len(payload), "annotations": notes}
+    document = {"mediaType": manifest.OCI_INDEX, "manifests": [], "layers": [layer]}
+    if not in_list:
+        found, _ = artifact_of([(payload, notes)])
+        document = {**json.loads(found.raw), "layers": [layer]}
+    raw = json.dumps(document).encode()
+    kind = manifest.OCI_INDEX if in_list else manifest.OCI_MANIFEST
+    put = Manifest(manifest.digest_of(raw), kind, raw)
+    registry.put_manifest("team/app", put, TAG)
+    assert refusal(by_key(tmp_path, public_pem(cosign_key())), registry).code in (
+        "images.signature", "images.manifest",
+    )  # fmt: skip
+
+
 def test_a_signed_list_covers_the_image_that_it_lists_and_no_other(
     tmp_path: Path, registry: MemoryRegistry
 ) -> None:
