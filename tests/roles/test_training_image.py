@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 from tests.support.loopback_registry import push_tiny, registry
 from tests.support.tree import ROOT
@@ -59,7 +60,7 @@ def test_a_run_hears_how_the_pull_went(tmp_path: Path) -> None:
     authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
     pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)
     certificate, key = tmp_path / "r.crt", tmp_path / "r.key"
-    cluster_certificate.save(pair, certificate, key)
+    cluster_certificate.save(pair, certificate, key, Vault({}))
     with registry(tmp_path / "registry", tls=(certificate, key)) as running:
         digest = push_tiny(f"{running.address}/library/tiny:1", tmp_path, size=400_000)
         reference = f"{running.address}/library/tiny@{digest}"
