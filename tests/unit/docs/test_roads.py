@@ -80,7 +80,7 @@ def run(tree: Path, *arguments: str) -> str:
     """Run Python in the copy; returns what it prints. Its errors are the test's."""
     rooms = ":".join(str(tree / room) for room in ("cli", "validation", "lab"))
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=tree, capture_output=True, text=True, timeout=300, check=False,
+        [sys.executable, *arguments], cwd=tree, capture_output=True, text=True, timeout=900, check=False,
         env={**os.environ, "PYTHONPATH": rooms},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
