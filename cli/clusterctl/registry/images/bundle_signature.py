@@ -13,17 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import (
-    UnusableFileError,
-    describe_unusable,
-    read_bounded,
-    read_bounded_text,
-)
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.known_hosts import HostKey
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.bundle import MAX_INDEX_BYTES
 
 # Also the name that ssh-keygen knows a signer by.
 SETTING = "images_bundle_signers"
@@ -64,15 +58,11 @@ def require_signing_key(key: Path) -> None:
         raise _cannot_sign(_said(done), key)
 
 
-def sign(index: Path, key: Path) -> Path:
-    """Sign an index with a private key, or with one of the agent that a public key names.
+def sign(raw: bytes, index: Path, key: Path) -> Path:
+    """Sign the bytes of an index with a private key, or with one of the agent that a public key names.
 
-    Raises ClusterctlError (``images.bundle-sign``, ``ssh.missing``).
+    Not those that lie at ``index`` by now. Raises ClusterctlError (``images.bundle-sign``, ``ssh.missing``).
     """
-    try:
-        raw = read_bounded(index, MAX_INDEX_BYTES)
-    except (OSError, UnusableFileError) as error:
-        raise _cannot_sign(describe_unusable(error), index) from None
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], raw, SIGN_S)
     if done.returncode != 0 or not done.stdout:
         raise _cannot_sign(_said(done), key)
