@@ -25,7 +25,7 @@ from clusterctl.errors import EXIT_GOOD, ClusterctlError
 from clusterctl.registry.images import apt_tree, bundle_signature, gate
 from clusterctl.registry.images.bundle import INDEX, Bundle, Media
 from clusterctl.registry.images.bundling import Bundler, BundleRecipe
-from clusterctl.registry.images.declared import asked_host, nodes_driver
+from clusterctl.registry.images.declared import asked_host, cluster_setting, nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.registries import Sources, writable
@@ -225,7 +225,7 @@ def load(
 
 def _trust(inventory: Inventory, *, pinned: bool, allow_unsigned: bool) -> Callable[[bytes, Path], None]:
     """Refuses an index whose origin cannot be verified, and says how it was verified."""
-    signers = setting(asked_host(inventory), bundle_signature.SETTING) or []
+    signers = cluster_setting(inventory, bundle_signature.SETTING, bundle_signature.SIGNERS) or []
     policy = bundle_signature.TrustPolicy(tuple(map(str, signers)), pinned, allow_unsigned)
 
     def require(raw: bytes, index: Path) -> None:

@@ -21,6 +21,8 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 
 # Also the name that ssh-keygen knows a signer by.
 SETTING = "images_bundle_signers"
+# The code of what is wrong with it.
+SIGNERS = "images.bundle-signers"
 SUFFIX = ".sig"
 NAMESPACE = "clusterctl-bundle"
 # A signature of RSA with 16384 bits has some 6 kB.
@@ -105,7 +107,7 @@ def _signer(line: str) -> HostKey:
     if key is None:
         raise ClusterctlError(
             f"{one_line(line, 80)!r} is not a public key",
-            code="images.bundle-signers",
+            code=SIGNERS,
             where=SETTING,
             hint="Write the line of a .pub file of ssh-keygen, such as: ssh-ed25519 AAAAC3... release@site",
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from tests.support.signed_images import cosign_key, public_pem
 
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.inventory import load
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.signatures import cosign
 from clusterctl.rollout import opening
 from clusterctl.rollout.drift.inputs import digest_inputs
 from clusterctl.rollout.drift.probe import DriftProbe
@@ -120,3 +122,49 @@ def test_a_lock_that_cannot_be_read_is_said(cluster, listing):
     lock_file.path(cluster).write_text("[", encoding="utf-8")
     with pytest.raises(ClusterctlError, match="the lock cannot be read"):
         opening.select(cluster.root, None)
+
+
+REJECT = {"default": [{"type": "reject"}]}
+KEYS = {"default": [{"type": "sigstoreSigned", "keyPath": "cosign.pub"}]}
+
+
+@pytest.mark.parametrize("words", [["plan"], ["apply", "--yes"]])
+@pytest.mark.parametrize("declared", ["by its tag", "by its digest", "by its digest on one host"])
+def test_a_training_image_whose_signature_is_not_recorded_reaches_no_host(
+    declared, words, clusterctl, cluster, listing, ansible, capsys
+):
+    (cluster.root / "cosign.pub").write_bytes(public_pem(cosign_key()))
+    declare(listing, **TAGGED, images_signatures=KEYS)
+    lock(cluster)
+    if declared == "by its digest":
+        declare(listing, training_image_digest=OTHER)
+    elif declared == "by its digest on one host":
+        listing["_meta"]["hostvars"]["gpu02"]["training_image_digest"] = OTHER
+    assert clusterctl(*words) == 1
+    assert "images.signature" in capsys.readouterr().err
+    assert ansible.requests == []
+
+
+def test_a_training_image_with_a_recorded_signature_or_an_accepted_scope_is_applied(
+    clusterctl, cluster, listing, ansible
+):
+    (cluster.root / "cosign.pub").write_bytes(public_pem(cosign_key()))
+    declare(listing, **TAGGED, images_signatures=KEYS)
+    key = cosign.read_key(public_pem(cosign_key())).fingerprint
+    signature = {"kind": "cosign", "key": key, "signed": DIGEST, "payload": OTHER, "at": "2026-01-01T00:00:00Z"}
+    lock(cluster, signatures=(signature,))
+    assert clusterctl("plan") == 0
+    accepted = {"docker": {"docker.io/x": [{"type": "insecureAcceptAnything"}]}}
+    declare(listing, images_signatures={**REJECT, "transports": accepted}, training_image_digest=OTHER)
+    assert clusterctl("plan") == 0
+    assert ansible.requests
+
+
+def test_a_policy_that_only_some_hosts_have_is_not_passed_over(clusterctl, cluster, listing, ansible, capsys):
+    declare(listing, **TAGGED)
+    listing["_meta"]["hostvars"]["gpu02"]["images_signatures"] = REJECT
+    lock(cluster)
+    for words in (["plan"], ["apply", "--yes"], ["lock", "--check"]):
+        assert clusterctl(*words) == 2
+        assert "gpu02 has another images_signatures than gpu01" in capsys.readouterr().err
+    assert ansible.requests == []

@@ -325,7 +325,8 @@ def test_a_configuration_that_is_none_is_said(raw: bytes):
         # Asked whether it is a build of ours already.
         recipe = SimpleNamespace(repository="a/b", tag="1")
         with pytest.raises(ClusterctlError) as refused:
-            there_already(SimpleNamespace(recipe=recipe, context={}), registry)
+            known = SimpleNamespace(target="a/b", tag="1", digest=manifest.digest_of(said.encode()))
+            there_already(SimpleNamespace(recipe=recipe, context={}), registry, known)
         assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)
 
 
