@@ -165,9 +165,7 @@ class SignatureChecker:
         for image in images:
             if not self.is_recorded(image):
                 hint = f"{USUAL_HINT} Then clusterctl lock records it."
-                raise _refusal(
-                    image, "the lock records no such signature", self._describe(image), hint
-                )
+                raise _refusal(image, "the lock records no such signature", self._describe(image), hint)
             if self.is_required(image) and not trusted:
                 because = "the lock that records one comes with the bundle"
                 hint = f"Bring {lock_file.NAME} here apart from the bundle, as with git, then load it again."

@@ -151,7 +151,13 @@ def test_a_training_image_with_a_recorded_signature_or_an_accepted_scope_is_appl
     (cluster.root / "cosign.pub").write_bytes(public_pem(cosign_key()))
     declare(listing, **TAGGED, images_signatures=KEYS)
     key = cosign.read_key(public_pem(cosign_key())).fingerprint
-    signature = {"kind": "cosign", "key": key, "signed": DIGEST, "payload": OTHER, "at": "2026-01-01T00:00:00Z"}
+    signature = {
+        "kind": "cosign",
+        "key": key,
+        "signed": DIGEST,
+        "payload": OTHER,
+        "at": "2026-01-01T00:00:00Z",
+    }
     lock(cluster, signatures=(signature,))
     assert clusterctl("plan") == 0
     accepted = {"docker": {"docker.io/x": [{"type": "insecureAcceptAnything"}]}}
@@ -168,3 +174,25 @@ def test_a_policy_that_only_some_hosts_have_is_not_passed_over(clusterctl, clust
         assert clusterctl(*words) == 2
         assert "gpu02 has another images_signatures than gpu01" in capsys.readouterr().err
     assert ansible.requests == []
+
+
+@pytest.mark.parametrize("words", [["--check"], []])
+def test_no_image_is_built_on_a_base_that_the_policy_refuses(words, clusterctl, cluster, listing, capsys):
+    build = {"name": "site", "base": "training", "target": "site/image:1"}
+    declare(listing, **TAGGED, images_signatures=REJECT, image_builds=[build])
+    lock(cluster)
+    assert clusterctl("images", "build", *words) == 1
+    told = capsys.readouterr()
+    assert "the image training is not signed as images_signatures demands" in told.err
+    assert "FROM" not in told.out
+    declare(listing, images_signatures={"default": [{"type": "insecureAcceptAnything"}]})
+    assert clusterctl("images", "build", "--check") == 0
+    assert "FROM" in capsys.readouterr().out
+
+
+def test_signers_of_bundles_that_only_some_hosts_have_are_not_passed_over(
+    clusterctl, listing, capsys, tmp_path
+):
+    listing["_meta"]["hostvars"]["registry01"]["images_bundle_signers"] = ["ssh-ed25519 AAAA release"]
+    assert clusterctl("images", "bundle", "load", str(tmp_path / "usb")) == 2
+    assert "registry01 has another images_bundle_signers than gpu01" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A bundle is made on a medium that others had: nothing that they left there is believed, run or written to."""
+"""A bundle is made on a medium that others had: what they left there is not believed, run or written to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Source:
         assert digest == self.top.digest
         return self.top
 
-    def blob(self, _repository: str, digest: str, offset: int = 0) -> "Source":
+    def blob(self, _repository: str, digest: str, offset: int = 0) -> Source:
         self.asked.append(digest)
         self._coming = offset, iter([self.blobs[digest][offset:]])
         return self
