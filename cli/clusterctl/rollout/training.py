@@ -115,7 +115,7 @@ def require_signed(found: PinnedTraining, hosts: Sequence[Host]) -> None:
         declared = training_image(host)
         if declared is not None and signatures.demands_any(TRAINING, str(declared.source)):
             raise ClusterctlError(
-                f"{signature_policy.NAME} demands a signature of the training image, and the lock has no such image",
+                f"{signature_policy.NAME} demands a signature of the training image, which is not locked",
                 code=CODE,
                 where=f"{host.name}: {declared.source}",
                 hint="Run: clusterctl lock. It verifies the signature and records it.",

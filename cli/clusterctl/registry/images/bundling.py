@@ -1,7 +1,7 @@
 """Make a bundle: bring images here, cut them and files into parts, and write down what the parts are.
 
-Each thing that is finished has a note in `incoming/`; whoever is killed continues after the last note. Who had
-the medium may have written there, too: a note counts only for parts with the very bytes of what it is of.
+Each thing that is finished has a note in `incoming/`; whoever is killed continues after the last note. Who
+had the medium may have written there, too: a note counts only for parts with the very bytes of what it is of.
 """
 
 from __future__ import annotations
