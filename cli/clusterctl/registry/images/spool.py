@@ -66,7 +66,7 @@ class Spool:
             os.close(descriptor)
 
     def _remove_links(self) -> None:
-        """Remove what is no file of this directory alone: what is written here would go elsewhere."""
+        """Remove links and other special files: what is written here would go elsewhere."""
         with state_access():
             for path in self.root.iterdir():
                 state = path.lstat()
