@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import random
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import applied, everything, site_of
+from tests.support.harbor_play import PASSWORD, applied, everything, site_of
 from tests.support.hostile_server import endless, hostile, whole
 
 from clusterctl.errors import ClusterctlError
@@ -236,3 +237,21 @@ def test_names_of_harbor_reach_no_terminal_as_they_are(
     )
     made = plan_of(harbor, tmp_path, {"registry_projects": []})
     assert [one.name for one in (*made.remarks, *made.changes)] == ["x"]
+
+
+@pytest.mark.parametrize("form", ["its list of errors", "other words"])
+def test_a_harbor_that_says_our_password_again_is_not_quoted(
+    form: str, harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    def twist(asked: Asked, _: Answer) -> Answer:
+        sent = asked.headers["authorization"]
+        words = f"refused: {sent} {base64.b64decode(sent.split()[1]).decode()}"
+        return Answer(500, {"errors": [{"code": "X", "message": words}]} if form.startswith("its") else words)
+
+    twisted(twist)
+    with pytest.raises(ClusterctlError) as refused:
+        plan_of(harbor, tmp_path, {})
+    assert "refused: " in refused.value.what
+    said = f"{refused.value.what} {refused.value.hint} {refused.value.where} {refused.value.__cause__}"
+    assert PASSWORD not in said
+    assert base64.b64encode(f"admin:{PASSWORD}".encode()).decode() not in said

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.registries import Proxy, Running, bytes_of, put_image
 
+from clusterctl.registry.images import apt_tree
 from clusterctl.registry.images.trees import Tree
 
 from .driving import MB, call, error, good, records, site
@@ -90,6 +91,28 @@ def test_a_part_that_was_damaged_where_the_bundle_is_made_is_made_again(
     before = before_source.blob_bytes()
     good(create(directory, bundle, *include))
     assert before_source.blob_bytes() == before
+
+
+def test_packages_come_together_apart_from_the_medium_and_are_removed_at_the_end(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works: list[Path] = []
+
+    def tree(_: apt_tree.PackageRequest, work: Path) -> Path:
+        works.append(work)
+        (work / "tree").mkdir(parents=True, exist_ok=True)
+        (work / "tree" / "one.deb").write_text("deb")
+        return work / "tree"
+
+    monkeypatch.setattr(apt_tree, "tree", tree)
+    (tmp_path / "nodes.list").write_text("deb http://127.0.0.1:9 ./\n")
+    packages = ("--apt-sources", str(tmp_path / "nodes.list"), "--package", "one")
+    for name in ("usb", "other"):
+        assert records(good(create(directory, tmp_path / name, *packages)))[-1]["files"] == 1
+    assert len(set(works)) == 2
+    for work in works:
+        assert work.is_relative_to(directory / ".clusterctl")
+        assert not work.exists()
 
 
 def unfinish(bundle: Path) -> None:

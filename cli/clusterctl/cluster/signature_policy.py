@@ -212,6 +212,12 @@ class SignaturePolicy(Record):
         scope = next((one for one in scopes_of(registry, repository, tag, digest) if one in scoped), None)
         return self.default if scope is None else scoped[scope]
 
+    def has_scope_of(self, registry: str, repository: str, tag: str, digest: str) -> bool:
+        """Whether a scope is written for the image, and not only what is for all images."""
+        return any(
+            one and one in self.transports.docker for one in scopes_of(registry, repository, tag, digest)
+        )
+
 
 def scopes_of(registry: str, repository: str, tag: str, digest: str) -> Iterator[str]:
     """The scopes that an image is in, the most specific first."""

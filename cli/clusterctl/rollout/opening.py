@@ -21,7 +21,7 @@ from clusterctl.engine.progress import choose
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
-from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served
+from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served, require_signed
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import anchored_store
@@ -53,12 +53,14 @@ def select(named: Path | None, limit: str | None) -> Selection:
     """Check settings and lock and choose hosts, before any of them is touched; quarantined ones are named.
 
     Raises ClusterctlError (exit 2) for settings, inventory or limit, a lock that is not that of the settings
-    (``images.stale-lock``), and a training image that the driver cannot run (``images.driver``).
+    (``images.stale-lock``), and a training image that the driver cannot run (``images.driver``), or without
+    the signatures that the policy demands (``images.signature``, exit 1).
     """
     found = pinned(opened(named))
     require_pinned(found)
     chosen = _chosen(found, limit)
     require_served(found, chosen.hosts)
+    require_signed(found, chosen.hosts)
     return chosen
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from clusterctl import console
 from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster import signature_policy
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
-from clusterctl.errors import ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import TRAINING, asked_host, nodes_driver, training_image
 from clusterctl.rollout.scope import wants_image
@@ -91,6 +92,35 @@ def require_served(found: PinnedTraining, hosts: Sequence[Host]) -> None:
     """
     if found.image is not None and any(wants_image(host) for host in hosts):
         gate.require_driver([found.image], nodes_driver(found.inventory))
+
+
+def require_signed(found: PinnedTraining, hosts: Sequence[Host]) -> None:
+    """Refuse a training image whose signatures the lock does not record, where ``hosts`` would get it.
+
+    Raises ClusterctlError (``images.signature``, also with ``-key``; ``settings.signatures``).
+    """
+    wanting = [host for host in hosts if wants_image(host)]
+    if not wanting or not any(setting(host, signature_policy.NAME) for host in found.inventory.hosts):
+        return
+    from clusterctl.registry.images.signatures.checking import CODE, checker  # noqa: PLC0415 - 100 ms
+
+    signatures = checker(found.inventory)
+    if signatures is None:
+        return
+    for host in wanting:
+        image, digest = found.image, setting(host, DIGEST)
+        if image is not None and digest in (image.digest, image.index):
+            signatures.require_recorded([image], trusted=True)
+            continue
+        declared = training_image(host)
+        if declared is not None and signatures.demands_any(TRAINING, str(declared.source)):
+            raise ClusterctlError(
+                f"{signature_policy.NAME} demands a signature of the training image, which is not locked",
+                code=CODE,
+                where=f"{host.name}: {declared.source}",
+                hint="Run: clusterctl lock. It verifies the signature and records it.",
+                exit_code=EXIT_CLUSTER_BAD,
+            )
 
 
 def _is_other(host: Host, asked: Host) -> bool:

@@ -24,6 +24,7 @@ from clusterctl.registry.images.declared import asked_host, nodes_driver, regist
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.recipe import SETTING, BuildRecipe, context_of, declared_recipes
 from clusterctl.registry.images.registries import Destination, writable
+from clusterctl.registry.images.signatures.checking import checker
 from clusterctl.runs.store import now
 from clusterctl.runs.syslog import anchored_store
 
@@ -57,6 +58,8 @@ def command(
     recipes = _chosen(declared_recipes(inventory), names)
     bases = {recipe.name: _base(inventory, recipe) for recipe in recipes}
     gate.require_driver(tuple(bases.values()), nodes_driver(inventory))
+    if (signatures := checker(inventory)) is not None:
+        signatures.require_recorded(tuple(bases.values()), trusted=True)
     registry = registry_name(asked_host(inventory))
     orders = [
         Order(recipe, bases[recipe.name], context_of(recipe, bases[recipe.name], registry))
@@ -118,8 +121,10 @@ def _made(
     inventory: Inventory, order: Order, engine: Engine, destination: Destination, *, rebuild: bool
 ) -> Built:
     registry, recipe, base = destination.registry, order.recipe, order.base
-    if not rebuild and building.there_already(order, registry):
-        return Built(building.locked(recipe, registry, destination.name), True, 0.0, 0)
+    known = (lock_file.read(inventory.directory) or Lock()).image(recipe.name)
+    if not rebuild and known is not None and building.there_already(order, registry, known):
+        image = building.locked(recipe, registry, destination.name, known.digest)
+        return Built(image.model_copy(update={"signatures": known.signatures}), True, 0.0, 0)
     console.say(f"{recipe.name}: building on {base.target}@{base.digest}")
 
     def remember(digest: str) -> None:

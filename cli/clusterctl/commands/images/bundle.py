@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +23,9 @@ from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
 from clusterctl.registry.images import apt_tree, bundle_signature, gate
-from clusterctl.registry.images.bundle import INDEX, Bundle, Media, digest_of_index
+from clusterctl.registry.images.bundle import INDEX, Bundle, Media
 from clusterctl.registry.images.bundling import Bundler, BundleRecipe
-from clusterctl.registry.images.declared import asked_host, nodes_driver
+from clusterctl.registry.images.declared import asked_host, cluster_setting, nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.registries import Sources, writable
@@ -107,39 +109,43 @@ def create(
         part_size=int(part_size * MB),
     )
     wanted = _packages(inventory, apt_sources, packages)
+    # Not on the medium: what apt finds in its own directory it believes, and some of it it runs.
+    place = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    packages_place = inventory.directory.state / "images" / "packages" / place
     with options.stoppable() as stop, Sources(inventory, RetryPolicy(stop=stop)) as sources:
         if (signatures := checker(inventory)) is not None:
             for error in verify_signatures(signatures, images, sources.of, stop).failures.values():
                 raise error
         bundler = Bundler(directory, sources.of, stop, jobs)
-        with bundler.spool.held():
+        with bundler.held():
             if wanted is not None:
-                root = apt_tree.tree(wanted, bundler.spool.root / "apt")
+                root = apt_tree.tree(wanted, packages_place)
                 recipe = replace(recipe, trees=[*recipe.trees, Tree("apt", root)])
-            outcomes = bundler.make(recipe)
-    code = exit_code(outcomes)
-    finished = code == EXIT_GOOD
-    bundle = Media([directory]).index() if finished else None
-    signature = bundle_signature.sign(directory / INDEX, key) if finished and key is not None else None
+            made = bundler.make(recipe)
+            if made.index is not None:
+                shutil.rmtree(packages_place, ignore_errors=True)
+    code = exit_code(made.outcomes)
+    bundle, digest = made.index, hashlib.sha256(made.raw).hexdigest()
+    finished = bundle is not None
+    signature = bundle_signature.sign(made.raw, directory / INDEX, key) if finished and key else None
     size = sum(part.size for part in bundle.parts.values()) if bundle else 0
     if as_json:
-        for one in outcomes:
+        for one in made.outcomes:
             console.emit(one.as_record())
         files = len(bundle.files) if bundle else 0
         console.emit(
-            {"type": "summary", "directory": str(directory), "images": len(outcomes), "files": files,
+            {"type": "summary", "directory": str(directory), "images": len(made.outcomes), "files": files,
              "bytes": size, "finished": finished, "exit": code,
-             **({"index_sha256": digest_of_index(directory)} if finished else {}),
+             **({"index_sha256": digest} if finished else {}),
              **({"signature": str(signature)} if signature else {})}
         )  # fmt: skip
         return code
-    options.tell_failures(outcomes)
+    options.tell_failures(made.outcomes)
     if bundle is None:
         console.say("the bundle is incomplete; the same command resumes it")
         return code
     words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
     console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}")
-    digest = digest_of_index(directory)
     console.RESULTS.print(f"SHA-256 of its index (load --sha256): {digest}", soft_wrap=True)
     if signature is not None:
         console.RESULTS.print(f"signature, which travels with it: {signature}", soft_wrap=True)
@@ -219,7 +225,7 @@ def load(
 
 def _trust(inventory: Inventory, *, pinned: bool, allow_unsigned: bool) -> Callable[[bytes, Path], None]:
     """Refuses an index whose origin cannot be verified, and says how it was verified."""
-    signers = setting(asked_host(inventory), bundle_signature.SETTING) or []
+    signers = cluster_setting(inventory, bundle_signature.SETTING, bundle_signature.SIGNERS) or []
     policy = bundle_signature.TrustPolicy(tuple(map(str, signers)), pinned, allow_unsigned)
 
     def require(raw: bytes, index: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_USAGE, ClusterctlError
+from clusterctl.registry.oci.errors import words_of
 
 # Harbor's own words for whoever writes while it is being backed up.
 READ_ONLY = "read only mode"
@@ -16,7 +16,7 @@ def of_certificate(error: BaseException) -> bool:
 
 def unreachable(url: str, what: str, error: Exception) -> ClusterctlError:
     """Harbor did not answer, or showed a certificate that is none for us."""
-    words = one_line(str(error)) or type(error).__name__
+    words = words_of(error)
     if of_certificate(error):
         return ClusterctlError(
             f"Harbor's certificate is not one that is trusted here: {words}",

@@ -22,7 +22,7 @@ from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
-from clusterctl.registry.oci.errors import NoHostNameError, RegistryError
+from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, without_credentials
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -377,6 +377,6 @@ def _message(answer: httpx.Response) -> str:
     try:
         words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
     except UnreadableError:
-        text = answer.content.decode(errors="replace")
+        text = without_credentials(answer.content.decode(errors="replace"), answer.request)
         words = one_line(TAG.sub(" ", text), 200)
-    return one_line(words) or answer.reason_phrase
+    return one_line(without_credentials(words, answer.request)) or answer.reason_phrase

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -23,7 +23,7 @@ from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.bundle import require_inside
+from clusterctl.registry.images.bundle import claimed_twice, require_inside
 from clusterctl.registry.images.spool import disk
 from clusterctl.registry.images.unbundling import digest_of_file
 
@@ -60,6 +60,8 @@ class PackageRequest:
 def tree(wanted: PackageRequest, work: Path) -> Path:
     """Download the packages below ``work``: the tree's root, a directory per host. Resumes when interrupted.
 
+    What lies in ``work`` is believed (apt compares no digest of what it has): nobody else may write there.
+
     Raises ClusterctlError (``images.packages``, ``images.no-space``).
     """
     try:
@@ -70,7 +72,7 @@ def tree(wanted: PackageRequest, work: Path) -> Path:
         with disk(work, "a package"):
             return _tree(wanted, sources, work)
     finally:
-        # A proxy's address may hold a password, and this lies on the medium.
+        # A proxy's address may hold a password.
         (work / CONFIGURATION).unlink(missing_ok=True)
 
 
@@ -83,15 +85,13 @@ def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:
     nowhere = f"-oDir::Cache::archives={work / 'none' / 'archives'}"
     listed = listed_packages(_apt([nowhere, "--print-uris", *install], wanted, work))
     _apt(["--download-only", *install], wanted, work)
+    lists = work / "state" / "lists"
+    indexes = listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists)
     root = work / "tree"
     shutil.rmtree(root, ignore_errors=True)
-    for uri, name in listed:
-        _place(work / "cache" / "archives" / name, root, uri)
-    lists = work / "state" / "lists"
-    for uri, file in listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists):
-        _place(file, root, uri)
-        if not uri.endswith(("InRelease", "Release", "Release.gpg")):
-            _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{digest_of_file(file)}")
+    packages = [(uri, work / "cache" / "archives" / name) for uri, name in listed]
+    for place, file in places_of(packages, indexes).items():
+        _place(file, root / place)
     return root
 
 
@@ -150,11 +150,30 @@ def place_of(uri: str) -> PurePosixPath:
     return require_inside(f"{host}/{unquote(address.path).lstrip('/')}")
 
 
-def _place(file: Path, root: Path, uri: str) -> None:
-    """Put a file where its address says, below its host."""
-    target = root / place_of(uri)
+def places_of(
+    packages: Iterable[tuple[str, Path]], indexes: Iterable[tuple[str, Path]]
+) -> dict[PurePosixPath, Path]:
+    """Where each file lies in a tree, by its address; an index also by its digest.
+
+    Raises ClusterctlError (``images.packages``, ``images.bundle``) where two would lie in one place.
+    """
+    found: dict[PurePosixPath, Path] = {}
+    by_digest: dict[PurePosixPath, Path] = {}
+    for is_index, (uri, file) in [*((False, one) for one in packages), *((True, one) for one in indexes)]:
+        place = place_of(uri)
+        if found.setdefault(place, file) != file:
+            raise _unexpected("two of its files have one address", uri)
+        if is_index and not uri.endswith(("InRelease", "Release", "Release.gpg")):
+            by_digest[place.parent / "by-hash" / "SHA256" / digest_of_file(file)] = file
+    found = by_digest | found
+    twice = claimed_twice(list(found))
+    if twice is not None:
+        raise _unexpected("one of its files lies where another needs a directory", str(twice))
+    return found
+
+
+def _place(file: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
     try:
         os.link(file, target)
     except OSError:
@@ -168,13 +187,13 @@ def _configure(wanted: PackageRequest, sources: bytes, work: Path) -> None:
     for path in (state / "lists" / "partial", cache / "archives" / "partial", nowhere):
         path.mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
-    nothing = work / "nothing"
-    nothing.mkdir(exist_ok=True)
+    # What lies there apt would read as its own settings, and those name commands.
+    nothing, parts = work / "nothing", work / "parts"
+    for path in (nothing, parts):
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
     # apt tells the two forms of sources by their endings.
     deb822 = wanted.sources.suffix == ".sources"
-    parts = work / "parts"
-    shutil.rmtree(parts, ignore_errors=True)
-    parts.mkdir()
     (parts / f"wanted{'.sources' if deb822 else '.list'}").write_bytes(sources)
     values = {
         "Dir::State": state,

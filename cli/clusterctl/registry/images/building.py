@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -139,10 +139,15 @@ class Engine:
                 )
 
 
-def there_already(order: Order, registry: Registry) -> bool:
-    """Whether the registry has, under the recipe's tag, an image of this very recipe and base."""
+def there_already(order: Order, registry: Registry, known: LockedImage) -> bool:
+    """Whether the registry has the image that the lock has, and that is of this very recipe and base.
+
+    Only by the lock's digest is it known to be ours: whoever can push there can copy tag and labels.
+    """
+    if (known.target, known.tag) != (order.recipe.repository, order.recipe.tag):
+        return False
     try:
-        found = registry.manifest(order.recipe.repository, order.recipe.tag)
+        found = registry.manifest(order.recipe.repository, known.digest)
     except RegistryError as error:
         if error.code == "images.not-found":
             return False
@@ -174,8 +179,8 @@ def make(
     with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, Path(place), known)
-        moved = push(order, image, json.loads(described.raw), registry, on_writing)
-    return Built(locked(order.recipe, registry, name), False, time.monotonic() - began, moved)
+        digest, moved = push(order, image, json.loads(described.raw), registry, on_writing)
+    return Built(locked(order.recipe, registry, name, digest), False, time.monotonic() - began, moved)
 
 
 def push(
@@ -184,8 +189,11 @@ def push(
     base_manifest: dict[str, Any],
     registry: Registry,
     on_writing: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Bring the image into the registry: the base's layers by mounting, new ones by sending. Bytes sent."""
+) -> tuple[str, int]:
+    """Bring the image into the registry: the base's layers by mounting, new ones by sending.
+
+    Returns the digest of its manifest, and how many bytes were sent.
+    """
     recipe, base = order.recipe, order.base
     if base_manifest.get("mediaType") is None:
         base_manifest = {**base_manifest, "mediaType": manifest.OCI_MANIFEST}
@@ -206,12 +214,14 @@ def push(
             moved += blob.size
     on_writing(found.digest)
     registry.put_manifest(recipe.repository, found, recipe.tag)
-    return moved
+    return found.digest, moved
 
 
-def locked(recipe: BuildRecipe, registry: Registry, name: str) -> LockedImage:
-    """The image as the lock keeps it, read back from the registry."""
-    return resolve(as_declared(recipe, name), registry)
+def locked(recipe: BuildRecipe, registry: Registry, name: str, digest: str) -> LockedImage:
+    """The image of that digest as the lock keeps it, read back from the registry: its tag may have moved."""
+    declared = as_declared(recipe, name)
+    pinned = replace(declared, source=replace(declared.source, digest=digest))
+    return resolve(pinned, registry).model_copy(update={"source": str(declared.source)})
 
 
 def as_declared(recipe: BuildRecipe, name: str) -> DeclaredImage:

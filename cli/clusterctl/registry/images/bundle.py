@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
@@ -249,7 +250,7 @@ def cut(source: Path, directory: Path, most: int) -> Item:
     whole, size = hashlib.sha256(), 0
     parts: list[BundlePart] = []
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = directory / f".{os.getpid()}.{hashlib.sha256(str(source).encode()).hexdigest()[:16]}"
+    temporary = directory / f".{secrets.token_hex(8)}"
     try:
         with source.open("rb") as stream:
             while True:
@@ -269,7 +270,7 @@ def cut(source: Path, directory: Path, most: int) -> Item:
 
 def _cut_one(stream: IO[bytes], temporary: Path, most: int, whole: Any) -> BundlePart:
     found, size = hashlib.sha256(), 0
-    with temporary.open("wb") as target:
+    with temporary.open("xb") as target:
         while size < most and (piece := stream.read(min(PIECE, most - size))):
             target.write(piece)
             found.update(piece)
@@ -287,12 +288,6 @@ def _refusal(because: str, where: Path) -> ClusterctlError:
         where=str(where),
         hint="Name all its directories; copy missing files; or complete it where it is created.",
     )
-
-
-def digest_of_index(directory: Path) -> str:
-    """The SHA-256 of a finished bundle's index, which vouches for all of it."""
-    with open_regular(directory / INDEX) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _changed(file: Path, found: str) -> ClusterctlError:

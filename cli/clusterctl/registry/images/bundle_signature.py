@@ -13,20 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import (
-    UnusableFileError,
-    describe_unusable,
-    read_bounded,
-    read_bounded_text,
-)
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.known_hosts import HostKey
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.bundle import MAX_INDEX_BYTES
 
 # Also the name that ssh-keygen knows a signer by.
 SETTING = "images_bundle_signers"
+# The code of what is wrong with it.
+SIGNERS = "images.bundle-signers"
 SUFFIX = ".sig"
 NAMESPACE = "clusterctl-bundle"
 # A signature of RSA with 16384 bits has some 6 kB.
@@ -64,15 +60,11 @@ def require_signing_key(key: Path) -> None:
         raise _cannot_sign(_said(done), key)
 
 
-def sign(index: Path, key: Path) -> Path:
-    """Sign an index with a private key, or with one of the agent that a public key names.
+def sign(raw: bytes, index: Path, key: Path) -> Path:
+    """Sign the bytes of an index with a private key, or with one of the agent that a public key names.
 
-    Raises ClusterctlError (``images.bundle-sign``, ``ssh.missing``).
+    Not those that lie at ``index`` by now. Raises ClusterctlError (``images.bundle-sign``, ``ssh.missing``).
     """
-    try:
-        raw = read_bounded(index, MAX_INDEX_BYTES)
-    except (OSError, UnusableFileError) as error:
-        raise _cannot_sign(describe_unusable(error), index) from None
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], raw, SIGN_S)
     if done.returncode != 0 or not done.stdout:
         raise _cannot_sign(_said(done), key)
@@ -115,7 +107,7 @@ def _signer(line: str) -> HostKey:
     if key is None:
         raise ClusterctlError(
             f"{one_line(line, 80)!r} is not a public key",
-            code="images.bundle-signers",
+            code=SIGNERS,
             where=SETTING,
             hint="Write the line of a .pub file of ssh-keygen, such as: ssh-ed25519 AAAAC3... release@site",
         )

@@ -1,23 +1,27 @@
 """Make a bundle: bring images here, cut them and files into parts, and write down what the parts are.
 
-Each thing that is finished has a note in `incoming/`; whoever is killed continues after the last note.
+Each thing that is finished has a note in `incoming/`; whoever is killed continues after the last note. Who
+had the medium may have written there, too: a note counts only for parts with the very bytes of what it is of.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
+from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.trust import require_trusted
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
@@ -32,6 +36,7 @@ from clusterctl.registry.images.bundle import (
     BundledImage,
     BundledManifest,
     Item,
+    Media,
     claimed_twice,
     cut,
 )
@@ -41,7 +46,7 @@ from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree, refusal
-from clusterctl.registry.images.unbundling import digest_of_file
+from clusterctl.registry.images.unbundling import check, digest_of_file
 from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
@@ -51,6 +56,15 @@ INCOMING = "incoming"
 NOTE = ".done"
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class MadeBundle:
+    """What came of each image, and the index as it was written, in bytes too; None if not all has come."""
+
+    outcomes: list[TransferOutcome]
+    index: Bundle | None = None
+    raw: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,26 @@ class Bundler:
         # What earlier runs have cut, and is whole: by the digest of a blob, or by the key of a file.
         self._known: dict[str, Item] = {}
 
-    def make(self, recipe: BundleRecipe) -> list[TransferOutcome]:
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the directory to this process: one that nobody else can write.
+
+        Raises ClusterctlError (``cluster.not-trusted``, ``images.bundle``, ``images.held``).
+        """
+        places = [one for one in (self.spool.root, self.directory / PARTS) if is_there(one)]
+        if is_there(self.directory):
+            require_trusted((self.directory, *places), self.directory, "Name a directory of your own")
+        for link in filter(Path.is_symlink, places):
+            raise ClusterctlError(
+                f"the bundle cannot be made here: {link.name} is a link",
+                code="images.bundle",
+                where=str(link),
+                hint="Remove the link, or name another directory.",
+            )
+        with self.spool.held():
+            yield
+
+    def make(self, recipe: BundleRecipe) -> MadeBundle:
         """Make it, or finish it. The index is written only where all has come.
 
         Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
@@ -98,16 +131,17 @@ class Bundler:
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
                 wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
-        keys = [*wanted, *(_key(path) for _, path in files)]
-        noted = zip(keys, self._each(self._noted, keys), strict=True)
+        keys: dict[str, Path | None] = {**dict.fromkeys(wanted), **{_key(path): path for _, path in files}}
+        noted = zip(keys, self._each(lambda one: self._noted(*one), keys.items()), strict=True)
         self._known = {key: item for key, item in noted if item is not None}
         self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
         items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
         brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
-        if all(one.error is None for one in outcomes):
-            self._write(recipe, manifests, [one for one in brought.values() if isinstance(one, Item)], files)
-        return outcomes
+        if any(one.error is not None for one in outcomes):
+            return MadeBundle(outcomes)
+        blobs = [one for one in brought.values() if isinstance(one, Item)]
+        return MadeBundle(outcomes, *self._write(recipe, manifests, blobs, files))
 
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return parallel_map(function, items, limit=self._jobs, stop=self._stop)
@@ -166,6 +200,8 @@ class Bundler:
             path.replace(parts / name)
         else:
             item = cut(path, parts, most)
+            if move and item.sha256 != path.name:
+                raise OSError(errno.EIO, "it was changed on its way", str(path))
         replace_file(self._note(key), item.model_dump_json() + "\n")
         if move:
             path.unlink(missing_ok=True)
@@ -177,7 +213,7 @@ class Bundler:
         manifests: dict[str, list[Manifest] | ExplainedError],
         blobs: Sequence[Item],
         files: Sequence[tuple[str, Path]],
-    ) -> None:
+    ) -> tuple[Bundle, bytes]:
         with disk(self.directory):
             images = []
             for image in recipe.images:
@@ -198,6 +234,7 @@ class Bundler:
             replace_file(self.directory / INDEX, text, mode=0o644)
             # What lay here on its way is not a part of a bundle that is finished.
             shutil.rmtree(self.spool.root)
+            return bundle, raw
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
         path = self.spool.root / manifest.digest.removeprefix("sha256:")
@@ -220,24 +257,29 @@ class Bundler:
     def _note(self, key: str) -> Path:
         return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"
 
-    def _noted(self, key: str) -> Item | None:
+    def _noted(self, key: str, source: Path | None) -> Item | None:
         """What an earlier run noted of it, if all its parts are still here, each byte of them.
 
-        They are read: the index is to vouch for them, and media lose bytes without a word.
+        They are read: the index is to vouch for them, and media lose bytes without a word. A blob is known by
+        its digest; a file is read again at its ``source``.
         """
         try:
             raw = read_bounded(self._note(key), MAX_INDEX_BYTES)
             item = read_document(Item.model_validate_json, raw, MAX_INDEX_VALUES)
         except (OSError, UnusableFileError, UnreadableError):
             return None
-        for part in item.parts:
-            path = self.directory / PARTS / part.sha256
-            try:
-                if path.stat().st_size != part.size or digest_of_file(path) != part.sha256:
-                    return None
-            except OSError:
-                return None
-        return item
+        parts = self.directory / PARTS
+        if item.size != sum(part.size for part in item.parts) or any(
+            (parts / part.sha256).is_symlink() for part in item.parts
+        ):
+            return None
+        if check(Media([self.directory]), item) is not None:
+            return None
+        try:
+            wanted = key.removeprefix("sha256:") if source is None else digest_of_file(source)
+        except OSError:
+            return None
+        return item if item.sha256 == wanted else None
 
 
 def _key(path: Path) -> str:

@@ -58,6 +58,25 @@ def asked_host(inventory: Inventory) -> Host:
     )
 
 
+def cluster_setting(inventory: Inventory, name: str, code: str) -> Any:
+    """A setting of the whole cluster, that no host may have otherwise: it would be passed over.
+
+    Raises ClusterctlError (``code``).
+    """
+    asked = asked_host(inventory)
+    value = setting(asked, name)
+    for host in inventory.hosts:
+        other = setting(host, name)
+        if other and other != value:
+            raise ClusterctlError(
+                f"{host.name} has another {name} than {asked.name}, whose settings count for the cluster",
+                code=code,
+                where=name,
+                hint="Set it once for all hosts, in group_vars/all.yml.",
+            )
+    return value
+
+
 def nodes_driver(inventory: Inventory) -> str:
     """The oldest driver that a GPU node is to have: a version, else a branch; empty if none is said."""
     lines = [

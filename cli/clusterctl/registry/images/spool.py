@@ -12,6 +12,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import stat
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +28,8 @@ from clusterctl.runs.store import now
 
 JOURNAL = "journal.jsonl"
 PART = ".part"
+# A blob, one on its way, a bundle's note of one, or the journal.
+_OURS = re.compile(r"[0-9a-f]{64}(\.[a-z]+)?|journal\.jsonl")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
 
@@ -56,9 +60,19 @@ class Spool:
                     where=str(self.root),
                     hint="Wait until it has ended; what it brings need not come twice.",
                 ) from None
+            self._remove_links()
             yield
         finally:
             os.close(descriptor)
+
+    def _remove_links(self) -> None:
+        """Remove links and other special files: what is written here would go elsewhere."""
+        with state_access():
+            for path in self.root.iterdir():
+                state = path.lstat()
+                is_ours = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+                if _OURS.fullmatch(path.name) and not (is_ours or stat.S_ISDIR(state.st_mode)):
+                    path.unlink()
 
     def whole(self, digest: str) -> Path:
         """Where a blob lies that is whole."""
@@ -95,7 +109,8 @@ class Spool:
         """
         line = json.dumps({"at": now(), "event": event, "blob": digest, **more}) + "\n"
         with self._lock, contextlib.suppress(OSError):
-            descriptor = os.open(self.root / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self.root / JOURNAL, how, 0o600)
             try:
                 os.write(descriptor, line.encode())
             finally:
@@ -171,7 +186,7 @@ class Spool:
         whole, part = self.whole(blob.digest), self.part(blob.digest)
         if whole.is_file():
             whole.replace(part)
-        with part.open("ab+") as stream:
+        with open(part, "ab+", opener=_follow_no_link) as stream:
             if stream.tell() > blob.size:
                 stream.truncate(0)
             found, size = hashlib.sha256(), 0
@@ -222,6 +237,10 @@ class Spool:
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise stopped(str(self.root))
+
+
+def _follow_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:

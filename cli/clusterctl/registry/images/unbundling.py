@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -64,20 +65,34 @@ def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
     require_room(directory, sum(file.item.size for file, _ in missing))
     for file, target in missing:
         with disk(directory):
-            _put(media, file, target)
+            _put(media, file, target, directory)
     return len(missing)
 
 
-def _put(media: Media, file: BundledFile, target: Path) -> None:
+def _put(media: Media, file: BundledFile, target: Path, directory: Path) -> None:
+    _require_below(target.parent, directory)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.part")
-    # What lies there under that name is not written into: it may be a link to elsewhere.
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as stream:
-        for piece in media.pieces(file.item):
-            stream.write(piece)
-    temporary.chmod(0o755 if file.executable else 0o644)
-    temporary.replace(target)
+    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as stream:
+            for piece in media.pieces(file.item):
+                stream.write(piece)
+        temporary.chmod(0o755 if file.executable else 0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _require_below(place: Path, directory: Path) -> None:
+    """Refuse a place that a link leads out of its directory. Raises ClusterctlError (``images.bundle``)."""
+    if place.resolve().is_relative_to(directory.resolve()):
+        return
+    raise ClusterctlError(
+        "a file of the bundle would be put elsewhere: a link leads out of the directory",
+        code="images.bundle",
+        where=str(place),
+        hint="Remove the link, or name another directory with --files.",
+    )
 
 
 def _is_there(file: BundledFile, target: Path) -> bool:

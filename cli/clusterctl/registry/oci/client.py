@@ -209,7 +209,7 @@ class Registry:
         got = response.headers.get("docker-content-digest", found.digest)
         if got != found.digest:
             raise RegistryError(
-                f"the registry keeps it as {one_line(got)}",
+                f"the registry keeps it as {one_line(errors.without_credentials(got, response.request))}",
                 code="images.corrupt",
                 where=f"{self.endpoint.host}: {what}",
             )

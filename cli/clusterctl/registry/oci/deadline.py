@@ -24,8 +24,11 @@ _end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
 
 @contextlib.contextmanager
 def within(seconds: float | None = None) -> Iterator[None]:
-    """What this thread reads and writes meanwhile raises httpx.ReadTimeout after this time (ANSWER_S)."""
-    token = _end.set(now() + (ANSWER_S if seconds is None else seconds))
+    """What this thread reads and writes meanwhile raises httpx.ReadTimeout after this time (ANSWER_S).
+
+    Within another deadline it ends with that one at the latest.
+    """
+    token = _end.set(min(_end.get(), now() + (ANSWER_S if seconds is None else seconds)))
     try:
         yield
     finally:
@@ -34,10 +37,15 @@ def within(seconds: float | None = None) -> Iterator[None]:
 
 def remaining() -> float:
     """Seconds that are left. Raises httpx.ReadTimeout where none are."""
-    left = _end.get() - now()
+    left = time_left()
     if left <= 0:
         raise httpx.ReadTimeout("the answer was not complete in time")
     return left
+
+
+def time_left() -> float:
+    """The same, where nothing that has to end is read: 0 if no time is left."""
+    return max(0.0, _end.get() - now())
 
 
 def now() -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -17,6 +19,7 @@ from clusterctl.registry.oci.retry import may_pass, retry_after
 LONGEST_ADDRESS = 8192
 # Errors of one answer that are told.
 SOME = 10
+MASK = "(masked)"
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
 
@@ -164,12 +167,32 @@ def message(response: httpx.Response) -> str:
     words = "; ".join(
         f"{'' if entry.code is None else entry.code} {entry.message or ''}".strip() for entry in errors[:SOME]
     )
-    return one_line(words) or f"HTTP {response.status_code}"
+    return one_line(without_credentials(words, response.request)) or f"HTTP {response.status_code}"
+
+
+def without_credentials(text: str, request: httpx.Request) -> str:
+    """Words of a server, without the credentials that went to it with the request."""
+    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+    found = [sent]
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            found.append(base64.b64decode(sent).decode().partition(":")[2])
+    for secret in filter(None, found):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def words_of(error: Exception) -> str:
+    """What an exchange failed with, in a line: it may quote what a server sent."""
+    words = str(error)
+    with contextlib.suppress(RuntimeError, AttributeError):  # one of before anything was sent
+        words = without_credentials(words, error.request)  # type: ignore[attr-defined]
+    return one_line(words) or type(error).__name__
 
 
 def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
     """The error for a registry that gave no whole answer."""
-    answer = one_line(str(error)) or type(error).__name__
+    answer = words_of(error)
     if "CERTIFICATE_VERIFY_FAILED" in answer:
         return RegistryError(
             f"the certificate of {host} is not one that we trust: {answer}", code="images.certificate",

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
+from clusterctl.registry.oci.deadline import time_left
+
 # A number or a date is shorter.
 LONGEST_HEADER = 100
 
@@ -62,7 +64,8 @@ class RetryPolicy:
         usual = min(self.most_s, self.first_s * 2 ** (attempt - 1))
         # Some come a little later: workers that were refused together do not come back together.
         wanted = usual * (0.75 + random.random() / 2)  # noqa: S311 - no secret
-        _wait(self.stop, wanted if asked is None else min(max(asked, wanted), self.most_s))
+        seconds = wanted if asked is None else min(max(asked, wanted), self.most_s)
+        _wait(self.stop, min(seconds, time_left()))
 
 
 def _wait(stop: threading.Event, seconds: float) -> None:

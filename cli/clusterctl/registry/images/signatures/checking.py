@@ -22,13 +22,18 @@ from clusterctl.cluster.signature_policy import (
     SignedBy,
     SigstoreSigned,
 )
-from clusterctl.cluster.spec import setting
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
+from clusterctl.registry.images.declared import (
+    asked_host,
+    cluster_setting,
+    declared_images,
+    file_setting,
+)
 from clusterctl.registry.images.registries import proxy_for
 from clusterctl.registry.images.signatures import claim, cosign, lookaside, simple_signing
-from clusterctl.registry.images.signatures.claim import RefusedSignatureError
+from clusterctl.registry.images.signatures.claim import CostlySignatureError, RefusedSignatureError
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Manifest, digest_of
@@ -36,8 +41,13 @@ from clusterctl.registry.oci.reference import Reference, parse
 from clusterctl.runs.store import now
 
 MAX_REASONS = 4
+# For all signatures of an image, at all places, however many there are.
+IMAGE_S = 180.0
+# Those that use up what one may cost are made to: no more of them are tried.
+MAX_COSTLY = 3
 CODE = "images.signature"
 USUAL_HINT = "Have it signed by that key, name the key that did, or accept its scope without a signature."
+REJECTED = "its scope has {type: reject}"
 T = TypeVar("T")
 
 
@@ -87,18 +97,24 @@ class SignatureChecker:
     """The policy of a site, with its keys. Safe from many threads."""
 
     def __init__(self, inventory: Inventory, policy: SignaturePolicy) -> None:
-        host = asked_host(inventory)
         self._inventory = inventory
         self._policy = policy
         root = inventory.directory.root
         self._cosign_keys = functools.cache(lambda one: _read_keys(one, root, cosign.read_key))
         self._keyrings = functools.cache(lambda one: _read_keys(one, root, simple_signing.read_keyring))
-        self._own = registry_name(host)
-        self._locations = signature_lookaside.read(setting(host, signature_lookaside.NAME))
+        self._built = {(one.name, str(one.source)) for one in declared_images(inventory) if one.built}
+        self._locations = signature_lookaside.read(
+            cluster_setting(inventory, signature_lookaside.NAME, signature_policy.CODE)
+        )
 
     def is_required(self, image: LockedImage) -> bool:
         """Whether the policy says more of the image than that anything is accepted."""
-        return any(isinstance(one, SignedBy | SigstoreSigned | Reject) for one in self._requirements(image))
+        return self.demands_any(image.name, image.source)
+
+    def demands_any(self, name: str, source: str) -> bool:
+        """The same of the image with this name and source."""
+        demanded = self._requirements_of(name, source)
+        return any(isinstance(one, SignedBy | SigstoreSigned | Reject) for one in demanded)
 
     def is_recorded(self, image: LockedImage) -> bool:
         """Whether the lock records a signature for each that the policy demands, by a key that it names.
@@ -123,11 +139,14 @@ class SignatureChecker:
         Raises ClusterctlError (``images.signature``, also with ``-key``, ``-location`` and ``-program``;
         ``settings.signatures``) and what registries do.
         """
-        wanted = _CheckedImage(image, parse(image.source), registry, repository)
+        with within(IMAGE_S):
+            return self._check(image, _CheckedImage(image, parse(image.source), registry, repository))
+
+    def _check(self, image: LockedImage, wanted: _CheckedImage) -> SignedImage:
         found: dict[tuple[str, str], LockedSignature] = {}
         for requirement in self._requirements(image):
             if isinstance(requirement, Reject):
-                raise _refusal(image, "the policy rejects it", "its scope has {type: reject}")
+                raise _refusal(image, "the policy rejects it", REJECTED)
             if isinstance(requirement, SignedBy | SigstoreSigned):
                 signature = self._first(requirement, wanted)
                 found.setdefault((signature.kind, signature.key), signature)
@@ -139,22 +158,30 @@ class SignatureChecker:
         return SignedImage(signatures, wanted.artifact(image.digest) if is_own else None)
 
     def require_recorded(self, images: Sequence[LockedImage], *, trusted: bool) -> None:
-        """Refuse images out of a bundle, unless a lock that did not come with it records their signatures."""
+        """Refuse images whose signatures the lock does not record; ``trusted``: it came with no bundle.
+
+        Raises ClusterctlError (``images.signature``).
+        """
         for image in images:
             if not self.is_recorded(image):
-                raise _refusal(image, "the lock records no such signature", self._describe(image))
+                hint = f"{USUAL_HINT} Then clusterctl lock records it."
+                raise _refusal(image, "the lock records no such signature", self._describe(image), hint)
             if self.is_required(image) and not trusted:
                 because = "the lock that records one comes with the bundle"
                 hint = f"Bring {lock_file.NAME} here apart from the bundle, as with git, then load it again."
                 raise _refusal(image, because, self._describe(image), hint)
 
     def _requirements(self, image: LockedImage) -> tuple[signature_policy.Requirement, ...]:
-        source = parse(image.source)
-        # Built here, on a base that was checked.
-        if source.registry == self._own:
-            return ()
+        return self._requirements_of(image.name, image.source)
+
+    def _requirements_of(self, name: str, text: str) -> tuple[signature_policy.Requirement, ...]:
+        source = parse(text)
         tag = source.tag or ("" if source.digest else "latest")
-        return self._policy.requirements(source.registry, source.repository, tag, source.digest)
+        asked = source.registry, source.repository, tag, source.digest
+        # Built here, on a base that was checked.
+        if (name, text) in self._built and not self._policy.has_scope_of(*asked):
+            return ()
+        return self._policy.requirements(*asked)
 
     def _first(self, requirement: KeyRequirement, image: _CheckedImage) -> LockedSignature:
         """The first signature that meets the requirement. Raises ClusterctlError (``images.signature``)."""
@@ -177,6 +204,7 @@ class SignatureChecker:
         try:
             artifact = image.artifact(digest)
             for signature in cosign.read_signatures(artifact) if artifact else ():
+                _require_time()
                 try:
                     payload = cosign.read_payload(image.registry, image.repository, signature)
                     signer = cosign.find_signer(self._cosign_keys(requirement), payload, signature.text)
@@ -191,14 +219,19 @@ class SignatureChecker:
 
     def _by_gpg(self, requirement: SignedBy, image: _CheckedImage, digest: str) -> Iterator[LockedSignature]:
         keyring = b"".join(self._keyrings(requirement))
+        costly = 0
         try:
             for content in self._lookaside(image.source, image.registry, digest):
+                _require_time()
                 try:
                     message = simple_signing.verify_message(content, keyring)
                     claimed = claim.read(message.content, claim.GPG)
                     claim.require_claim(claimed, digest, requirement.signedIdentity, image.source)
                 except RefusedSignatureError as error:
                     image.reasons.append(f"its GPG signature {error}")
+                    costly += isinstance(error, CostlySignatureError)
+                    if costly >= MAX_COSTLY:
+                        return
                 else:
                     yield _record("gpg", message.fingerprint, digest, message.content)
         except RefusedSignatureError as error:
@@ -225,12 +258,14 @@ class SignatureChecker:
 
     def _describe(self, image: LockedImage) -> str:
         demanded = self._requirements(image)
+        if any(isinstance(one, Reject) for one in demanded):
+            return REJECTED
         return ", ".join(_key_names(one) for one in demanded if isinstance(one, SignedBy | SigstoreSigned))
 
 
 def checker(inventory: Inventory) -> SignatureChecker | None:
     """The checker of a site that has a policy. Raises ClusterctlError (``settings.signatures``)."""
-    policy = signature_policy.read(setting(asked_host(inventory), signature_policy.NAME))
+    policy = signature_policy.read(cluster_setting(inventory, signature_policy.NAME, signature_policy.CODE))
     return SignatureChecker(inventory, policy) if policy else None
 
 
@@ -249,6 +284,12 @@ def _read_keys(requirement: KeyRequirement, root: Path, read: Callable[[bytes], 
             hint="cosign writes its public key to cosign.pub; of gpg: gpg --export --armor KEY > FILE",
         ) from None
     return tuple(found)
+
+
+def _require_time() -> None:
+    """Raises RefusedSignatureError where the signatures of an image have taken too long."""
+    if time_left() <= 0:
+        raise RefusedSignatureError(f"was not reached: those before it took {IMAGE_S:.0f} s")
 
 
 def _record(kind: Literal["cosign", "gpg"], key: str, signed: str, payload: bytes) -> LockedSignature:

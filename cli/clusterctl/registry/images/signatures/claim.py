@@ -31,6 +31,10 @@ class RefusedSignatureError(Exception):
     """Why a signature does not count: a part of a sentence that starts with the signature."""
 
 
+class CostlySignatureError(RefusedSignatureError):
+    """The same of a signature that used up what one may cost."""
+
+
 class _StrictClaim(BaseModel):
     # What is not known may restrict what the signature is good for.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -17,7 +17,12 @@ from pathlib import Path
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.signatures.claim import MAX_CLAIM_BYTES, RefusedSignatureError
+from clusterctl.registry.images.signatures.claim import (
+    MAX_CLAIM_BYTES,
+    CostlySignatureError,
+    RefusedSignatureError,
+)
+from clusterctl.registry.oci.deadline import time_left
 
 PROGRAM = "gpgv"
 TIMEOUT_S = 30.0
@@ -28,6 +33,9 @@ _BLOCK = re.compile(
     rb"(?:\r?\n=[A-Za-z0-9+/]{4})?\r?\n-----END PGP PUBLIC KEY BLOCK-----"
 )
 _STATUS = re.compile(r"^\[GNUPG:\] ([A-Z_]+)(?: (.*))?$", re.MULTILINE)
+# The word of VALIDSIG with the hash algorithm, and those that no signature counts with (RFC 9580, 9.5).
+_HASH = 7
+_BROKEN_HASHES = {"1": "MD5", "2": "SHA-1", "3": "RIPEMD-160"}
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}")
 # https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
 _REFUSALS = {
@@ -85,13 +93,13 @@ def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "HOME": name}
         try:
             done = run_captured(
-                command, stdin="", timeout_s=TIMEOUT_S, environment=environment,
+                command, stdin="", timeout_s=min(TIMEOUT_S, time_left()), environment=environment,
                 max_stdout_bytes=MAX_CLAIM_BYTES,
             )  # fmt: skip
         except OutputTooLongError:
-            raise RefusedSignatureError(f"has more than {MAX_CLAIM_BYTES} bytes of content") from None
+            raise CostlySignatureError(f"has more than {MAX_CLAIM_BYTES} bytes of content") from None
         except subprocess.TimeoutExpired:
-            raise RefusedSignatureError(f"was not verified by gpgv within {TIMEOUT_S:.0f} s") from None
+            raise CostlySignatureError(f"was not verified by gpgv within {TIMEOUT_S:.0f} s") from None
     return SignedMessage(done.stdout.encode(), _fingerprint(done))
 
 
@@ -104,8 +112,10 @@ def _fingerprint(done: subprocess.CompletedProcess[str]) -> str:
         raise RefusedSignatureError(refused)
     once = all(names.count(name) == 1 for name in ("PLAINTEXT", "NEWSIG", "GOODSIG", "VALIDSIG"))
     valid = next((words.split() for name, words in status if name == "VALIDSIG"), [""])
-    if done.returncode != 0 or not once or not _FINGERPRINT.fullmatch(valid[-1]):
+    if done.returncode != 0 or not once or len(valid) < _HASH + 1 or not _FINGERPRINT.fullmatch(valid[-1]):
         raise RefusedSignatureError("is not one good signature of one message")
+    if valid[_HASH] in _BROKEN_HASHES:
+        raise RefusedSignatureError(f"is over {_BROKEN_HASHES[valid[_HASH]]}, which others can collide")
     return valid[-1]
 
 

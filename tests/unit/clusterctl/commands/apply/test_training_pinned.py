@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from tests.support.signed_images import cosign_key, public_pem
 
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.inventory import load
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.signatures import cosign
 from clusterctl.rollout import opening
 from clusterctl.rollout.drift.inputs import digest_inputs
 from clusterctl.rollout.drift.probe import DriftProbe
@@ -120,3 +122,79 @@ def test_a_lock_that_cannot_be_read_is_said(cluster, listing):
     lock_file.path(cluster).write_text("[", encoding="utf-8")
     with pytest.raises(ClusterctlError, match="the lock cannot be read"):
         opening.select(cluster.root, None)
+
+
+REJECT = {"default": [{"type": "reject"}]}
+KEYS = {"default": [{"type": "sigstoreSigned", "keyPath": "cosign.pub"}]}
+
+
+@pytest.mark.parametrize("declared", ["by its tag", "by its digest", "by its digest on one host"])
+def test_a_training_image_whose_signature_is_not_recorded_reaches_no_host(
+    declared, clusterctl, cluster, listing, ansible
+):
+    (cluster.root / "cosign.pub").write_bytes(public_pem(cosign_key()))
+    declare(listing, **TAGGED, images_signatures=KEYS)
+    lock(cluster)
+    if declared == "by its digest":
+        declare(listing, training_image_digest=OTHER)
+    elif declared == "by its digest on one host":
+        listing["_meta"]["hostvars"]["gpu02"]["training_image_digest"] = OTHER
+    for words in (["plan"], ["apply", "--yes"]):
+        assert clusterctl(*words) == 1
+    with pytest.raises(ClusterctlError) as refused:
+        opening.select(cluster.root, None)
+    assert refused.value.code == "images.signature"
+    assert ansible.requests == []
+
+
+def test_a_training_image_with_a_recorded_signature_or_an_accepted_scope_is_applied(
+    clusterctl, cluster, listing, ansible
+):
+    (cluster.root / "cosign.pub").write_bytes(public_pem(cosign_key()))
+    declare(listing, **TAGGED, images_signatures=KEYS)
+    key = cosign.read_key(public_pem(cosign_key())).fingerprint
+    signature = {
+        "kind": "cosign",
+        "key": key,
+        "signed": DIGEST,
+        "payload": OTHER,
+        "at": "2026-01-01T00:00:00Z",
+    }
+    lock(cluster, signatures=(signature,))
+    assert clusterctl("plan") == 0
+    accepted = {"docker": {"docker.io/x": [{"type": "insecureAcceptAnything"}]}}
+    declare(listing, images_signatures={**REJECT, "transports": accepted}, training_image_digest=OTHER)
+    assert clusterctl("plan") == 0
+    assert ansible.requests
+
+
+def test_a_policy_that_only_some_hosts_have_is_not_passed_over(clusterctl, cluster, listing, ansible, capsys):
+    declare(listing, **TAGGED)
+    listing["_meta"]["hostvars"]["gpu02"]["images_signatures"] = REJECT
+    lock(cluster)
+    for words in (["plan"], ["apply", "--yes"], ["lock", "--check"]):
+        assert clusterctl(*words) == 2
+        assert "gpu02 has another images_signatures than gpu01" in capsys.readouterr().err
+    assert ansible.requests == []
+
+
+@pytest.mark.parametrize("words", [["--check"], []])
+def test_no_image_is_built_on_a_base_that_the_policy_refuses(words, clusterctl, cluster, listing, capsys):
+    build = {"name": "site", "base": "training", "target": "site/image:1"}
+    declare(listing, **TAGGED, images_signatures=REJECT, image_builds=[build])
+    lock(cluster)
+    assert clusterctl("images", "build", *words) == 1
+    told = capsys.readouterr()
+    assert "the image training is not signed as images_signatures demands" in told.err
+    assert "FROM" not in told.out
+    declare(listing, images_signatures={"default": [{"type": "insecureAcceptAnything"}]})
+    assert clusterctl("images", "build", "--check") == 0
+    assert "FROM" in capsys.readouterr().out
+
+
+def test_signers_of_bundles_that_only_some_hosts_have_are_not_passed_over(
+    clusterctl, listing, capsys, tmp_path
+):
+    listing["_meta"]["hostvars"]["registry01"]["images_bundle_signers"] = ["ssh-ed25519 AAAA release"]
+    assert clusterctl("images", "bundle", "load", str(tmp_path / "usb")) == 2
+    assert "registry01 has another images_bundle_signers than gpu01" in capsys.readouterr().err

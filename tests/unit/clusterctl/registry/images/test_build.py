@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -10,6 +11,7 @@ import os
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,9 @@ from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import building, gate, recipe, saved
 from clusterctl.registry.images.declared import declared_images
-from clusterctl.registry.oci.manifest import Manifest
+from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob, Manifest
 
 A = "sha256:" + "a" * 64
 TAR = "application/vnd.oci.image.layer.v1.tar"
@@ -357,7 +361,98 @@ def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> N
         "layers": [{"digest": A, "size": 5, "mediaType": TAR}],
     }
     order = building.Order(one, BASE, {})
-    for manifest in (base, {**base, "mediaType": None}):
+    for said in (base, {**base, "mediaType": None}):
         remembered.clear()
         with pytest.raises(KeyboardInterrupt):
-            building.push(order, image, manifest, Full(), remembered.append)  # type: ignore[arg-type]
+            building.push(order, image, said, Full(), remembered.append)  # type: ignore[arg-type]
+
+
+class Pushed:
+    """A registry that keeps what is pushed; ``under_tag`` is what it answers to a tag afterwards."""
+
+    endpoint = SimpleNamespace(host="registry01:5000")
+
+    def __init__(self, under_tag: Manifest | None = None) -> None:
+        self.manifests: dict[str, Manifest] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.under_tag = under_tag
+
+    def has_blob(self, _repository: str, digest: str) -> bool:
+        return digest == A
+
+    def put_blob(self, _repository: str, blob: Blob, content: Any) -> None:
+        self.blobs[blob.digest] = b"".join(content())
+
+    def put_manifest(self, _repository: str, found: Manifest, tag: str) -> None:
+        self.manifests |= {found.digest: found, tag: found}
+
+    def manifest(self, repository: str, wanted: str) -> Manifest:
+        if self.under_tag is not None and not wanted.startswith("sha256:"):
+            return self.under_tag
+        if wanted not in self.manifests:
+            raise RegistryError("it is not there", code="images.not-found", where=repository)
+        return self.manifests[wanted]
+
+    def small_blob(self, _repository: str, blob: Blob) -> bytes:
+        return self.blobs[blob.digest]
+
+
+def pushed(tmp_path: Path, registry: Pushed) -> tuple[building.Order, LockedImage]:
+    """A build that was pushed there, with its label, and as the lock keeps it."""
+    (one,) = recipe.declared_recipes(inventory_of(tmp_path, NOTEBOOK))
+    order = building.Order(one, BASE, {"Dockerfile": f'{recipe.RECIPE_LABEL}="{"1" * 64}"'})
+    said = {
+        "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []},
+        "config": {"Labels": {recipe.RECIPE_LABEL: recipe.recipe_of(order.context)}},
+    }  # fmt: skip
+    image = saved.SavedImage(json.dumps(said).encode(), (), ())
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    base = {"mediaType": kind, "config": {}, "layers": []}
+    digest, _ = building.push(order, image, base, registry)  # type: ignore[arg-type]
+    return order, building.locked(one, registry, "registry01:5000", digest)  # type: ignore[arg-type]
+
+
+def another_with_the_label(registry: Pushed, order: building.Order) -> Manifest:
+    """Another image, with the label that anybody can read off the first."""
+    said = {
+        "rootfs": {"diff_ids": []}, "history": "of another",
+        "config": {"Labels": {recipe.RECIPE_LABEL: recipe.recipe_of(order.context)}},
+    }  # fmt: skip
+    config = json.dumps(said).encode()
+    registry.blobs[digest(config)] = config
+    raw = {
+        "schemaVersion": 2, "mediaType": manifest.OCI_MANIFEST, "layers": [],
+        "config": {"mediaType": "c", "digest": digest(config), "size": len(config)},
+    }  # fmt: skip
+    return manifest.read(json.dumps(raw).encode(), manifest.OCI_MANIFEST, "test")
+
+
+def test_what_is_locked_is_what_was_pushed_whatever_the_tag_says_by_then(tmp_path: Path) -> None:
+    registry = Pushed()
+    order, honest = pushed(tmp_path, registry)
+    hostile = Pushed(another_with_the_label(registry, order))
+    hostile.blobs |= registry.blobs
+    _, image = pushed(tmp_path, hostile)
+    assert image == honest
+    assert (image.digest, image.tag) == (registry.manifests["1"].digest, "1")
+    assert image.source == "registry01:5000/site/notebook:1"
+
+
+def test_only_the_image_of_the_lock_is_there_already(tmp_path: Path) -> None:
+    registry = Pushed()
+    order, image = pushed(tmp_path, registry)
+
+    def there(order: building.Order, known: LockedImage) -> bool:
+        return building.there_already(order, registry, known)  # type: ignore[arg-type]
+
+    assert there(order, image)
+    # Whoever can push there can move the tag: it is not asked.
+    registry.under_tag = another_with_the_label(registry, order)
+    registry.manifests[registry.under_tag.digest] = registry.under_tag
+    assert there(order, image)
+    # Another recipe, another place, and one that the registry has no more are built.
+    other = {"Dockerfile": f'{recipe.RECIPE_LABEL}="{"2" * 64}"'}
+    assert not there(dataclasses.replace(order, context=other), image)
+    assert not there(order, image.model_copy(update={"tag": "2"}))
+    del registry.manifests[image.digest]
+    assert not there(order, image)

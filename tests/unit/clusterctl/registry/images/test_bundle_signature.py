@@ -52,7 +52,7 @@ def test_a_signature_of_a_declared_key_is_good_and_of_these_bytes_alone(
     keys: dict[str, Path], index: Path
 ) -> None:
     bundle_signature.require_signing_key(keys["ours"])
-    assert sign(index, keys["ours"]) == index.with_name("bundle.json.sig")
+    assert sign(RAW, index, keys["ours"]) == index.with_name("bundle.json.sig")
     both = (public(keys["theirs"]), public(keys["ours"]))
     ours = public_key(public(keys["ours"]))
     assert ours is not None
@@ -97,7 +97,7 @@ def test_without_a_signature_or_without_signers_the_origin_is_not_verified(
     missing = refusal(RAW, index, public(keys["ours"]))
     assert (missing.code, missing.exit_code) == ("images.bundle-unsigned", 2)
     assert "no bundle.json.sig" in missing.what
-    sign(index, keys["ours"])
+    sign(RAW, index, keys["ours"])
     assert "names no key" in refusal(RAW, index).what
     assert "--allow-unsigned" in require_trusted(RAW, index, TrustPolicy((), allow_unsigned=True))
     assert "SHA-256" in require_trusted(RAW, index, TrustPolicy((), pinned=True))
@@ -107,7 +107,7 @@ def test_without_a_signature_or_without_signers_the_origin_is_not_verified(
     "line", ["/etc/passwd", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-rsa {body}", "{key}\nx"]
 )
 def test_a_signer_that_is_no_public_key_is_refused(line: str, keys: dict[str, Path], index: Path) -> None:
-    sign(index, keys["ours"])
+    sign(RAW, index, keys["ours"])
     key = public(keys["ours"])
     refused = refusal(RAW, index, line.format(key=key, body=key.split()[1]))
     assert (refused.code, refused.where) == ("images.bundle-signers", "images_bundle_signers")
@@ -121,7 +121,7 @@ def test_what_cannot_sign_is_said_before_anything_is_fetched(tmp_path: Path, ind
             bundle_signature.require_signing_key(key)
         assert (refused.value.code, refused.value.exit_code) == ("images.bundle-sign", 2)
     with pytest.raises(ClusterctlError) as refused:
-        sign(index, text)
+        sign(RAW, index, text)
     assert refused.value.code == "images.bundle-sign"
     assert not signature_of(index).exists()
 
@@ -129,6 +129,6 @@ def test_what_cannot_sign_is_said_before_anything_is_fetched(tmp_path: Path, ind
 def test_without_openssh_it_is_said_what_to_install(
     keys: dict[str, Path], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sign(index, keys["ours"])
+    sign(RAW, index, keys["ours"])
     monkeypatch.setenv("PATH", "/nowhere")
     assert refusal(RAW, index, public(keys["ours"])).code == "ssh.missing"

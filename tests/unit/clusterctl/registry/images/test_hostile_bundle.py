@@ -124,11 +124,35 @@ def test_a_file_is_never_written_through_a_link_that_lay_there(tmp_path: Path):
     )
     target.mkdir()
     outside.write_text("mine")
-    (target / f".{hashlib.sha256(b'a').hexdigest()[:16]}.part").symlink_to(outside)
     (target / "a").symlink_to(outside)
     assert put_files(media, media.index(), target) == 1
     assert outside.read_text() == "mine"
     assert ((target / "a").is_symlink(), (target / "a").read_bytes()) == (False, b"new")
+
+
+def test_no_name_of_a_file_is_taken_by_one_on_its_way(tmp_path: Path):
+    once_temporary = f".{hashlib.sha256(b'a').hexdigest()[:16]}.part"
+    media, target = made(tmp_path / "bundle", (once_temporary, b"other"), ("a", b"new")), tmp_path / "target"
+    assert put_files(media, media.index(), target) == 2
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
+        once_temporary: b"other", "a": b"new"
+    }  # fmt: skip
+
+
+def test_a_link_to_another_directory_is_not_followed(tmp_path: Path):
+    media, target, outside = made(tmp_path / "bundle", ("x/a", b"new")), tmp_path / "to", tmp_path / "outside"
+    outside.mkdir()
+    target.mkdir()
+    (target / "x").symlink_to(outside)
+    error = refusal(lambda: put_files(media, media.index(), target))
+    assert (error.code, error.where) == ("images.bundle", str(target / "x"))
+    assert list(outside.iterdir()) == []
+    # One that stays below is the operator's own way to lay it out.
+    (target / "x").unlink()
+    (target / "y").mkdir()
+    (target / "x").symlink_to("y")
+    assert put_files(media, media.index(), target) == 1
+    assert (target / "y/a").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "longer", "endless"])
@@ -208,7 +232,7 @@ def test_trees_that_meet_are_refused_where_the_bundle_is_made(clash: str, tmp_pa
     bundler.directory.mkdir()
 
     def make(*trees: Tree) -> None:
-        with bundler.spool.held():
+        with bundler.held():
             bundler.make(BundleRecipe("lab", "", [], trees, 1 << 20))
 
     error = refusal(lambda: make(Tree("x", one), Tree("x", other)))
@@ -231,7 +255,7 @@ def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
     recipe = BundleRecipe("lab", "", [], [Tree("wheels", source)], 1 << 20)
     bundler = Bundler(tmp_path / "bundle", lambda _: pytest.fail("no image"), threading.Event(), 1)
     bundler.directory.mkdir()
-    with bundler.spool.held():
+    with bundler.held():
         monkeypatch.setattr(bundling, "MAX_INDEX_BYTES", 100)
         assert refusal(lambda: bundler.make(recipe)).code == "images.bundle-tree"
         assert not (bundler.directory / INDEX).exists()
@@ -240,7 +264,7 @@ def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
         (source / "d").write_bytes(b"x" * 30)
         assert "--part-size" in refusal(lambda: bundler.make(replace(recipe, part_size=10))).hint
         monkeypatch.undo()
-        assert bundler.make(recipe) == []
+        assert bundler.make(recipe).outcomes == []
     assert isinstance(Media([bundler.directory]).index(), Bundle)
 
 

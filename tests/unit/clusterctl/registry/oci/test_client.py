@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -21,7 +22,7 @@ from clusterctl.registry.images.building import there_already
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.registries import proxy_for
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci import manifest, retry
+from clusterctl.registry.oci import errors, manifest, retry
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.endpoint import RegistryEndpoint, trust
@@ -325,8 +326,46 @@ def test_a_configuration_that_is_none_is_said(raw: bytes):
         # Asked whether it is a build of ours already.
         recipe = SimpleNamespace(repository="a/b", tag="1")
         with pytest.raises(ClusterctlError) as refused:
-            there_already(SimpleNamespace(recipe=recipe, context={}), registry)
+            known = SimpleNamespace(target="a/b", tag="1", digest=manifest.digest_of(said.encode()))
+            there_already(SimpleNamespace(recipe=recipe, context={}), registry, known)
         assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+def test_a_registry_that_says_our_credentials_again_is_not_quoted(scheme: str):
+    asks = {"Basic": 'Basic realm="x"', "Bearer": ""}
+
+    def answer(_method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path.startswith("/token"):
+            return 200, {}, b'{"token": "t0ken-of-the-realm"}'
+        sent = headers.get("Authorization", "")
+        if not sent:
+            return (
+                401,
+                {"WWW-Authenticate": asks[scheme] or f'Bearer realm="http://{headers["Host"]}/token"'},
+                b"",
+            )
+        words = f"no: {sent} {base64.b64decode(sent.split()[1]).decode() if scheme == 'Basic' else ''}"
+        return 403, {}, json.dumps({"errors": [{"code": "DENIED", "message": words}]}).encode()
+
+    with server(answer) as (host, _), client(host, WHO) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert refused.value.code == "images.login-refused"
+    assert "DENIED no: " in refused.value.what
+    for secret in ("s3cret", WHO.basic.split()[1], "t0ken"):
+        assert secret not in str(vars(refused.value))
+
+
+def test_what_is_no_answer_does_not_quote_our_credentials():
+    request = httpx.Request("GET", "http://127.0.0.1:9/v2/", headers={"Authorization": WHO.basic})
+    error = httpx.RemoteProtocolError(f"illegal status line: {WHO.basic} s3cret", request=request)
+    said = errors.not_reached(error, "127.0.0.1:9", "manifest").what
+    assert "illegal status line" in said
+    assert "s3cret" not in said
+    assert WHO.basic.split()[1] not in said
+    assert (
+        "no request" in errors.not_reached(httpx.ConnectError("no request"), "127.0.0.1:9", "manifest").what
+    )
 
 
 @pytest.mark.parametrize("trouble", ["429", "503", "a cut connection"])

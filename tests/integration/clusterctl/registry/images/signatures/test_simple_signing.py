@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.support.signed_images import (
@@ -25,10 +26,10 @@ from tests.support.signed_images import (
 
 from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.signatures import lookaside, simple_signing
+from clusterctl.registry.images.signatures import checking, lookaside, simple_signing
 from clusterctl.registry.images.signatures.checking import SignatureChecker
 from clusterctl.registry.images.signatures.claim import RefusedSignatureError
-from clusterctl.registry.oci import retry
+from clusterctl.registry.oci import deadline, retry
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -91,6 +92,15 @@ def test_any_key_of_a_keyring_may_sign(signer: GpgHome, keyring: bytes) -> None:
         for name in ("vendor", "stranger")
     }
     assert len(names) == 2
+
+
+@pytest.mark.parametrize(("algorithm", "said"), [("SHA1", "SHA-1"), ("RIPEMD160", "RIPEMD-160")])
+def test_a_signature_over_a_broken_hash_is_refused(
+    algorithm: str, said: str, signer: GpgHome, keyring: bytes
+) -> None:
+    weak = signer.sign("vendor", MINE, "--digest-algo", algorithm, "--allow-weak-digest-algos")
+    with pytest.raises(RefusedSignatureError, match=said):
+        simple_signing.verify_message(weak, keyring)
 
 
 def changed(signer: GpgHome) -> bytes:
@@ -268,3 +278,45 @@ def test_a_web_server_that_drips_is_given_up(
     first = f"/team/app@{DIGEST.replace(':', '=')}/signature-1"
     with web_server({first: signer.sign("vendor", MINE)}, []) as address:
         assert "not complete in time" in refusal(vendors_checker(tmp_path, signer, address))
+
+
+def test_all_signatures_of_an_image_share_one_deadline(
+    tmp_path: Path, signer: GpgHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waited, asked = [0.0], [], list[str]()
+    monkeypatch.setattr(deadline, "now", lambda: clock[0])
+    monkeypatch.setattr(retry, "_wait", lambda _stop, seconds: waited.append(seconds))
+    folder = f"/team/app@{DIGEST.replace(':', '=')}"
+    strangers = signer.sign("stranger", MINE)
+
+    class Slow(dict[str, Any]):
+        """Each signature takes 25 s; the last one that is asked for would be good."""
+
+        def get(self, path: str, _default: Any = None) -> Any:
+            clock[0] += 25
+            return strangers
+
+    with web_server(Slow(), asked) as address:
+        said = refusal(vendors_checker(tmp_path, signer, address))
+    assert "180 s" in said or "not complete in time" in said
+    assert asked == [f"{folder}/signature-{number}" for number in range(1, len(asked) + 1)]
+    assert len(asked) <= 8
+    # Nobody is waited for after it, either.
+    assert max(waited, default=0.0) <= 5
+
+
+def test_signatures_that_use_up_gpgv_are_not_all_tried(
+    tmp_path: Path, signer: GpgHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def run_captured(*_: object, timeout_s: float, **__: object) -> NoReturn:
+        tried.append(1)
+        raise subprocess.TimeoutExpired("gpgv", timeout_s)
+
+    for number in range(1, 20):
+        put_simple_signature(tmp_path / "place", "team/app", DIGEST, number, b"\xa3\x01")
+    found = vendors_checker(tmp_path, signer, f"file://{tmp_path / 'place'}")
+    monkeypatch.setattr(simple_signing, "run_captured", run_captured)
+    assert "was not verified by gpgv" in refusal(found)
+    assert len(tried) == checking.MAX_COSTLY

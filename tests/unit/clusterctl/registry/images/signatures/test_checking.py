@@ -274,11 +274,58 @@ def test_what_needs_no_signature_asks_nobody(tmp_path: Path, registry: MemoryReg
 
 
 def test_what_was_built_here_needs_no_signature(tmp_path: Path, registry: MemoryRegistry) -> None:
-    host, _, port = registry.host.partition(":")
-    found = checker_of(
-        tmp_path, {"default": [{"type": "reject"}]}, registry_hostname=host, registry_port=int(port)
-    )
-    assert check(found, registry) == SignedImage()
+    found = checker_of(tmp_path, {"default": [REJECT]}, **built_at(registry.host))
+    assert check(found, registry, source=f"{registry.host}/team/app:1") == SignedImage()
+
+
+REJECT = {"type": "reject"}
+
+
+def built_at(host: str) -> dict[str, object]:
+    """The settings of a cluster whose own registry that is, with a build of the image."""
+    name, _, port = host.partition(":")
+    builds = [{"name": "app", "base": "training", "target": "team/app:1"}]
+    return {"registry_hostname": name, "registry_port": int(port), "image_builds": builds}
+
+
+@pytest.mark.parametrize("other", ["another name", "another source", "no build"])
+def test_what_lies_in_our_registry_and_was_not_built_here_needs_its_signature(
+    other: str, tmp_path: Path, registry: MemoryRegistry
+) -> None:
+    settings = built_at(registry.host) | ({"image_builds": []} if other == "no build" else {})
+    found = checker_of(tmp_path, {"default": [REJECT]}, **settings)
+    name = "one" if other == "another name" else "app"
+    source = f"{registry.host}/team/{'other' if other == 'another source' else 'app'}:1"
+    assert refusal(found, registry, name=name, source=source).code == "images.signature"
+
+
+@pytest.mark.parametrize("scope", ["", "/team", "/team/app:1"])
+def test_a_scope_of_our_own_registry_holds_for_what_was_built_here(
+    scope: str, tmp_path: Path, registry: MemoryRegistry
+) -> None:
+    policy = {
+        "default": [{"type": "insecureAcceptAnything"}],
+        "transports": {"docker": {f"{registry.host}{scope}": [REJECT]}},
+    }
+    source = f"{registry.host}/team/app:1"
+    found = checker_of(tmp_path, policy, **built_at(registry.host))
+    assert refusal(found, registry, source=source).code == "images.signature"
+    everything = {"default": [REJECT], "transports": {"docker": {"": [REJECT]}}}
+    found = checker_of(tmp_path, everything, **built_at(registry.host))
+    assert check(found, registry, source=source) == SignedImage()
+
+
+def test_an_image_that_is_not_recorded_is_refused_with_what_is_demanded(
+    tmp_path: Path, registry: MemoryRegistry
+) -> None:
+    for found, demanded in (
+        (checker_of(tmp_path, {"default": [REJECT]}), "{type: reject}"),
+        (by_key(tmp_path, public_pem(cosign_key())), "a cosign signature by 0.pub"),
+    ):
+        with pytest.raises(ClusterctlError) as refused:
+            found.require_recorded([image_at(registry.host)], trusted=True)
+        assert demanded in refused.value.what
+        assert "clusterctl lock" in refused.value.hint
 
 
 def test_a_record_says_when_it_was_first_made(tmp_path: Path, registry: MemoryRegistry) -> None:

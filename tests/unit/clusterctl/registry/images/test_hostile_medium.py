@@ -1,0 +1,225 @@
+"""A bundle is made on a medium that others had: what they left there is not believed, run or written to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from clusterctl.cluster.lock import LockedBlob, LockedImage
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images import apt_tree
+from clusterctl.registry.images.bundle import INDEX, PARTS, Media
+from clusterctl.registry.images.bundling import INCOMING, NOTE, Bundler, BundleRecipe, MadeBundle, _key
+from clusterctl.registry.images.outcome import TransferState
+from clusterctl.registry.images.spool import JOURNAL, Spool
+from clusterctl.registry.images.trees import Tree
+from clusterctl.registry.images.unbundling import put_files
+from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.retry import RetryPolicy
+
+NOBODY = 65534
+CONFIG, LAYER = b"{}", b"the layer of an image"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def described(content: bytes, claimed: bytes | None = None) -> str:
+    """A note that says that ``claimed`` (the same) is a part with this content."""
+    part = {"sha256": sha256(content), "size": len(content)}
+    whole = content if claimed is None else claimed
+    return json.dumps({"sha256": sha256(whole), "size": len(whole), "parts": [part]})
+
+
+class Source:
+    """A registry with one image."""
+
+    endpoint = SimpleNamespace(host="source")
+    retry = RetryPolicy(attempts=1)
+
+    def __init__(self) -> None:
+        self.blobs = {manifest.digest_of(one): one for one in (CONFIG, LAYER)}
+        said = {
+            "schemaVersion": 2, "mediaType": manifest.OCI_MANIFEST,
+            "config": {"mediaType": "c", "digest": manifest.digest_of(CONFIG), "size": len(CONFIG)},
+            "layers": [{"mediaType": "l", "digest": manifest.digest_of(LAYER), "size": len(LAYER)}],
+        }  # fmt: skip
+        self.top = manifest.read(json.dumps(said).encode(), manifest.OCI_MANIFEST, "test")
+        self.asked: list[str] = []
+        blobs = [LockedBlob(digest=name, size=len(content)) for name, content in self.blobs.items()]
+        self.image = LockedImage(
+            name="one", source="docker.io/t/one:1", target="t/one", digest=self.top.digest,
+            manifest=self.top.digest, platforms=("linux/amd64",), config=blobs[0], layers=(blobs[1],),
+        )  # fmt: skip
+
+    def manifest(self, _repository: str, digest: str) -> manifest.Manifest:
+        assert digest == self.top.digest
+        return self.top
+
+    def blob(self, _repository: str, digest: str, offset: int = 0) -> Source:
+        self.asked.append(digest)
+        self._coming = offset, iter([self.blobs[digest][offset:]])
+        return self
+
+    def __enter__(self):
+        return self._coming
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def make(directory: Path, source: Source, *trees: Tree) -> MadeBundle:
+    bundler = Bundler(directory, lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
+    with bundler.held():
+        return bundler.make(BundleRecipe("lab", "", [source.image], trees, 1 << 20))
+
+
+def refusal(directory: Path, source: Source) -> ClusterctlError:
+    with pytest.raises(ClusterctlError) as refused:
+        make(directory, source)
+    assert source.asked == []
+    return refused.value
+
+
+@pytest.mark.parametrize("claims", ["other bytes", "the file's own digest"])
+def test_a_note_that_lay_there_brings_no_other_bytes_for_a_file(
+    claims: str, source: Source, tmp_path: Path
+) -> None:
+    usb, tree = tmp_path / "usb", tmp_path / "inst"
+    tree.mkdir()
+    (tree / "harbor.tgz").write_bytes(b"the installer")
+    evil = b"something else"
+    (usb / PARTS).mkdir(parents=True)
+    (usb / PARTS / sha256(evil)).write_bytes(evil)
+    (usb / INCOMING).mkdir()
+    note = described(evil, None if claims == "other bytes" else b"the installer")
+    (usb / INCOMING / f"{_key(tree / 'harbor.tgz')}{NOTE}").write_text(note)
+    made = make(usb, source, Tree("inst", tree))
+    assert made.index is not None
+    put_files(Media([usb]), made.index, tmp_path / "out")
+    assert (tmp_path / "out/inst/harbor.tgz").read_bytes() == b"the installer"
+    assert not (usb / PARTS / sha256(evil)).exists()
+
+
+def test_an_index_that_lay_there_brings_no_other_bytes_for_a_blob(source: Source, tmp_path: Path) -> None:
+    usb, evil = tmp_path / "usb", b"x" * len(LAYER)
+    (usb / PARTS).mkdir(parents=True)
+    (usb / PARTS / sha256(evil)).write_bytes(evil)
+    blob = json.loads(described(evil, LAYER))
+    said = {"schema_version": 1, "made": "x", "cluster": "x", "lock": "", "blobs": [blob]}
+    (usb / INDEX).write_text(json.dumps(said))
+    made = make(usb, source)
+    assert manifest.digest_of(LAYER) in source.asked
+    assert made.index is not None
+    assert sha256(evil) not in made.index.parts
+
+
+def test_what_is_whole_does_not_come_again_and_the_bytes_of_the_index_are_those_that_were_written(
+    source: Source, tmp_path: Path
+) -> None:
+    usb, tree = tmp_path / "usb", tmp_path / "wheels"
+    tree.mkdir()
+    (tree / "wheel").write_bytes(b"a wheel")
+    made = make(usb, source, Tree("wheels", tree))
+    assert made.raw == (usb / INDEX).read_bytes()
+    assert [one.state for one in made.outcomes] == [TransferState.COPIED]
+    asked = len(source.asked)
+    assert make(usb, source, Tree("wheels", tree)).index is not None
+    assert len(source.asked) == asked == 2
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_nothing_is_written_through_a_link_that_lay_there(kind: str, source: Source, tmp_path: Path) -> None:
+    usb = tmp_path / "usb"
+    (usb / INCOMING).mkdir(parents=True)
+    names = [source.top.digest[7:], f"{sha256(LAYER)}.part", sha256(CONFIG), JOURNAL]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+        link = usb / INCOMING / name
+        link.symlink_to(tmp_path / name) if kind == "symbolic" else link.hardlink_to(tmp_path / name)
+    assert make(usb, source).index is not None
+    assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
+    assert not [path for path in (usb / PARTS).iterdir() if path.is_symlink()]
+
+
+def test_a_part_on_its_way_is_no_link_also_where_one_is_made_meanwhile(
+    source: Source, tmp_path: Path
+) -> None:
+    spool, mine = Spool(tmp_path / "spool"), tmp_path / "mine"
+    mine.write_text("mine")
+    blob = source.top.layers[0]
+    with spool.held():
+        spool.part(blob.digest).symlink_to(mine)
+        with pytest.raises((ClusterctlError, RegistryError)) as refused:
+            spool.fetch(source, "t/one", blob)  # type: ignore[arg-type]
+    assert refused.value.code == "cluster.state-not-writable"
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [INCOMING, PARTS])
+def test_a_directory_of_a_bundle_that_is_a_link_is_refused(name: str, source: Source, tmp_path: Path) -> None:
+    usb, outside = tmp_path / "usb", tmp_path / "outside"
+    usb.mkdir()
+    outside.mkdir()
+    (usb / name).symlink_to(outside)
+    error = refusal(usb, source)
+    assert (error.code, error.where) == ("images.bundle", str(usb / name))
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("whose", ["another user's", "world-writable"])
+@pytest.mark.parametrize("name", [".", INCOMING, PARTS])
+def test_a_directory_that_others_can_write_is_refused(
+    whose: str, name: str, source: Source, tmp_path: Path
+) -> None:
+    usb = tmp_path / "usb"
+    (usb / name).mkdir(parents=True)
+    if whose == "world-writable":
+        (usb / name).chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(usb / name, NOBODY, NOBODY)
+    else:
+        pytest.skip("only root can give a directory away")
+    error = refusal(usb, source)
+    assert (error.code, error.where) == ("cluster.not-trusted", str(usb / name))
+    assert not (usb / INDEX).exists()
+
+
+def test_settings_of_apt_that_lay_there_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, work = tmp_path / "bin" / "apt-get", tmp_path / "work"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    (tmp_path / "nodes.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
+    (work / "nothing").mkdir(parents=True)
+    (work / "nothing" / "00evil.conf").write_text('APT::Update::Pre-Invoke {"touch pwned";};\n')
+    apt_tree.tree(apt_tree.PackageRequest(tmp_path / "nodes.list", ("driver",)), work)
+    assert list((work / "nothing").iterdir()) == []
+
+
+def test_packages_that_need_one_place_are_refused(tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    for file in files:
+        file.write_text("the same")
+    for first, second in (("pool", "pool/b.deb"), ("Packages/a.deb", "Packages"), ("a.deb", "a.deb")):
+        with pytest.raises(ClusterctlError) as refused:
+            named = [(f"http://host/{name}", file) for name, file in zip((first, second), files, strict=True)]
+            apt_tree.places_of(named[:1], named[1:])
+        assert refused.value.code == "images.packages"
+    # Two indexes with the same bytes are one file under their digest.
+    both = [("http://host/x/Packages", files[0]), ("http://host/x/Sources", files[1])]
+    assert len(apt_tree.places_of([], both)) == 3
