@@ -59,5 +59,6 @@ def test_how_secrets_are_kept_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"secrets at rest: {plain}\n" in output_of(tmp_path)
     assert json.loads(output_of(tmp_path, "--json"))["secrets_at_rest"] == plain
     (tmp_path / "word").write_text("golden\n")
+    (tmp_path / "word").chmod(0o600)
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "word"))
     assert "secrets at rest: encrypted by Ansible Vault\n" in output_of(tmp_path)
