@@ -126,7 +126,10 @@ def _chain_sentence(checked: verification.Verified) -> str:
     chained = f"{counted(checked.runs, 'run')} in {counted(checked.links, 'link')}"
     found = f"{chained}, unchanged; head {checked.newest}"
     if checked.anchored:
-        return f"{found}\nnothing up to link {checked.anchored} was changed since the given head was printed"
+        since = f"up to link {checked.anchored} was changed since the given head was printed"
+        if not checked.recorded_again:
+            return f"{found}\nnothing {since}"
+        return "\n".join((found, f"nothing else {since} than:", *checked.recorded_again))
     return (
         f"{found}\nwithout --head this does not show that nobody wrote the chain again; "
         "heads are in reports, and in syslog where site_syslog is set"

@@ -50,6 +50,6 @@ def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:
         holder = json.loads(content)
         output = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
         hint = "Wait until it has finished: process {pid} on {where}.".format(**holder)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         output, hint = "another process has just started to change this cluster", "Try again in a moment."
     return ClusterctlError(output, code="engine.held", where=str(cluster.mutex), hint=hint)

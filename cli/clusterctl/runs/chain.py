@@ -36,14 +36,15 @@ BLOCK = 1 << 16
 MAX_LINE = 1 << 16
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RunName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{0,199}$")]
 
 
 class ChainLink(Record):
     """The state of one run's files when it was recorded. ``head`` is the digest of all other members."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, le=2**53)]
     at: Annotated[str, Field(max_length=40)]
-    run: Annotated[str, Field(max_length=200)]
+    run: RunName
     files: Annotated[dict[str, Digest], Field(max_length=len(RECORDED))]
     previous: Digest
     head: Digest
