@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import operator
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -22,7 +23,7 @@ def held(cluster: ClusterDirectory, what: str) -> Iterator[None]:
     """
     cluster.ensure_state()
     with state_access():
-        descriptor = os.open(cluster.mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_plain(cluster.mutex, os.O_RDWR)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
