@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
         console.RESULTS.print(one_line(words))
     if judged:
-        text = terminal.render(files.load(chosen), colour=console.has_colours())
+        text = files.render(chosen, partial(terminal.render, colour=console.has_colours()))
         console.write_rendered(f"\n{text}")
     elif chosen.summary:
         console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2))
