@@ -40,10 +40,19 @@ class Variables:
     def value(self, name: str, default: Any = None) -> Any:
         """The variable with its templates evaluated; ``default`` where it is not set or is null.
 
-        Raises ClusterctlError (``inventory.template``) where a template cannot be evaluated here.
+        Raises ClusterctlError (``inventory.template``) where a template cannot be evaluated here, and
+        (``settings.value``) for a NUL character, which can be given to no program.
         """
         raw = self._values.get(name)
-        return default if raw is None else self._evaluated(name, raw, 0, set())
+        value = default if raw is None else self._evaluated(name, raw, 0, set())
+        if isinstance(value, str) and "\0" in value:
+            raise ClusterctlError(
+                f"{name} of {self._owner} holds a NUL character",
+                code="settings.value",
+                where=f"{self._owner}: {name}",
+                hint="Remove it: no program can be given one.",
+            )
+        return value
 
     def _evaluated(self, name: str, raw: Any, depth: int, encrypted: set[str]) -> Any:
         """The value; the names of encrypted values that it is made of are added to ``encrypted``."""

@@ -105,6 +105,9 @@ def test_wrong_words_for_ssh_blame_that_host_alone(directory: ClusterDirectory, 
     assert reached.state == "config"
     assert "gpu01" in reached.because
     assert one(directory, keys, 22, ansible_ssh_common_args="'unclosed").state == "config"
+    for name in ("ansible_ssh_common_args", "ansible_ssh_private_key_file"):
+        reached = one(directory, keys, 22, **{name: "a\0b"})
+        assert (reached.state, reached.because) == ("config", f"{name} of gpu01 holds a NUL character")
 
 
 def test_the_operators_agent_is_asked(
