@@ -66,7 +66,9 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str
 def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:
     """Where links do not follow each other, where a run's result differs between its links, and where its
     files differ from its newest link."""
-    problems, newest, before = [], {}, None
+    problems: list[str] = []
+    newest: dict[str, ChainLink] = {}
+    before: ChainLink | None = None
     for link in links:
         number, previous = (before.number + 1, before.head) if before else (1, START)
         if link.head != link.expected_head():

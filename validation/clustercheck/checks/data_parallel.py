@@ -9,7 +9,7 @@ from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -102,15 +102,10 @@ def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
             with suppress(CannotReadError):
                 here[parameters_of(rank)] += 1
         counted += here
-        votes.update(_commonest(here))
+        votes.update(commonest(here))
     if max(counted.values(), default=0) == 1 and len(counted) > 2:
         return set()
-    return _commonest(votes)
-
-
-def _commonest(counted: Counter[str]) -> set[str]:
-    most = max(counted.values(), default=0)
-    return {parameters for parameters, count in counted.items() if count == most}
+    return commonest(votes)
 
 
 def _difference(rank: RankOutcome) -> float:

@@ -1,4 +1,4 @@
-"""Whose parameters are the others': a node has one vote, however many ranks it claims."""
+"""Whose values are the right ones: a node has one vote, however many ranks it claims."""
 
 from __future__ import annotations
 
@@ -54,3 +54,25 @@ def test_a_node_that_claims_64_ranks_does_not_outvote_three_others() -> None:
 )
 def test_the_commonest_parameters(parameters: dict[str, list[str]], common: set[str]) -> None:
     assert commonest_parameters(with_ranks(parameters)) == common
+
+
+@pytest.mark.parametrize(
+    ("job", "identity", "lie"),
+    [
+        ("training_paddle", "training-numerics", {"parameters_sha256": OTHER}),
+        ("inference", "inference-latency", {"output_mean": 7.0}),
+    ],
+)
+def test_nor_on_what_models_compute(job: str, identity: str, lie: dict[str, object]) -> None:
+    evidence = sample.healthy()
+    outcome = evidence.jobs[job]
+    liar = next(rank for rank in outcome.ranks if rank.node == "gpu02")
+    told = {**(liar.verdict or {}), "cases": [{**case, **lie} for case in (liar.verdict or {})["cases"]]}
+    others = [rank for rank in outcome.ranks if rank.node != "gpu02"]
+    many = [replace(liar, rank=100 + gpu, gpu=gpu, verdict=told) for gpu in range(64)]
+    changed = replace(outcome, ranks=(*others, *many))
+    (check,) = (check for check in CHECKS if check.id == identity)
+    results = evaluate(check, replace(evidence, jobs={**evidence.jobs, job: changed}))
+    verdicts = {result.subject.node: result.verdict for result in results}
+    assert verdicts["gpu02"] is Verdict.FAIL
+    assert Verdict.FAIL not in (verdicts["gpu01"], verdicts["gpu03"])
