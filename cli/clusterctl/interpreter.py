@@ -61,5 +61,8 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
 def _absolute(source: str) -> str:
     """A vault's password file, or ``identity@file``, from the caller's directory."""
     identity, at, file = source.rpartition("@")
-    path = Path(file.strip()).expanduser()
-    return f"{identity}{at}{path.absolute()}" if path.exists() else source
+    try:
+        path = Path(file.strip()).expanduser()
+        return f"{identity}{at}{path.absolute()}" if path.exists() else source
+    except (OSError, RuntimeError, ValueError):  # no such user, too long: Ansible says that it is not there
+        return source

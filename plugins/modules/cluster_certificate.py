@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,7 +195,8 @@ def encrypt_kept(key: Path, vault: Vault, *, check_mode: bool) -> list[str]:
 def locked(directory: Path) -> Iterator[None]:
     """Hosts of one play make the authority once."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (directory / ".lock").open("w", encoding="utf-8") as stream:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(directory / ".lock", flags, 0o600), "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import os
 import re
 import secrets
 from collections.abc import Callable
@@ -222,7 +223,8 @@ def main() -> None:
             changed = ensure_all()
         else:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (directory / ".lock").open("w", encoding="utf-8") as stream:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(directory / ".lock", flags, 0o600), "w") as stream:
                 fcntl.flock(stream, fcntl.LOCK_EX)
                 changed = ensure_all()
     except ValueError as error:

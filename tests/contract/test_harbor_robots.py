@@ -143,6 +143,7 @@ def test_files_from_before_a_vault_password_are_encrypted_once(
     applied(harbor.url, tmp_path, raw)
     secret = files[1].read_text().strip()
     (tmp_path / "word").write_text("golden\n")
+    (tmp_path / "word").chmod(0o600)
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "word"))
     puts = harbor.calls["PUT"] + harbor.calls["PATCH"]
     done = applied(harbor.url, tmp_path, raw)

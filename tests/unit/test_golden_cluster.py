@@ -52,6 +52,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
 @pytest.fixture
 def site(written: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClusterDirectory:
     (tmp_path / "vault").write_text("golden\n", encoding="utf-8")
+    (tmp_path / "vault").chmod(0o600)
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "vault"))
     return ClusterDirectory(written / "site")
 

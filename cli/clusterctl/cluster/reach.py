@@ -79,7 +79,8 @@ def handshake(
 ) -> Iterator[paramiko.Transport]:
     """A connection up to the host's key, which nobody has judged yet: send nothing secret before.
 
-    Raises ReachError.
+    Raises ReachError, also for whatever else ends the block: paramiko raises there what its own thread met
+    in what the host sent.
     """
     with _line(endpoint, deadline) as line:
         line.settimeout(deadline.left())
@@ -93,6 +94,12 @@ def handshake(
             transport.get_security_options().key_types = tuple(key_types)
             _start(transport, deadline)
             yield transport
+        except ReachError:
+            raise
+        except Exception as error:
+            raise ReachError(
+                "incompatible", f"what it sends cannot be read: {type(error).__name__}: {_said(error)}"
+            ) from error
         finally:
             transport.close()
 
@@ -291,15 +298,18 @@ def _keys(
 
 def _key_files(endpoint: Endpoint, notes: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     for name in endpoint.identity_files:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            continue
+        path = Path(name)
         try:
-            yield path.name, paramiko.PKey.from_path(path)
+            path = path.expanduser()
+            if not path.is_file():
+                continue
+            key = paramiko.PKey.from_path(path)
         except (paramiko.PasswordRequiredException, TypeError):
             notes.append(f"({path.name} needs its passphrase: ssh-add it)")
-        except (paramiko.SSHException, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - paramiko has none of its own for kinds that it does not know
             notes.append(f"({path.name} cannot be read: {_said(error)})")
+        else:
+            yield path.name, key
 
 
 def _said(error: BaseException) -> str:

@@ -278,7 +278,7 @@ class OpenSshTransport:
         if host.user:
             words += ["-l", host.user]
         if key_file := host.value("ansible_ssh_private_key_file", ""):
-            words += ["-i", str(Path(str(key_file)).expanduser())]
+            words += ["-i", str(key_file)]  # ssh knows whose home directory ~ is
         for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
             words += shlex.split(str(host.value(name, "") or ""))
         return words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import stat
 from collections.abc import Iterator
@@ -11,17 +13,19 @@ from clusterctl.cluster import names
 from clusterctl.cluster.bounded_file import OTHERS_MAY_READ
 from clusterctl.errors import ClusterctlError
 
-DIRECTORIES = (names.AUTHORITY, "images", "probe", names.RUNS, names.SECRETS)
+DIRECTORIES = (names.AUTHORITY, "images", "probe", names.RUNS, names.SECRETS, f"{names.SECRETS}/robots")
+LOCKS = (f"{names.AUTHORITY}/.lock", f"{names.SECRETS}/.lock")
 SECRETS = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
 # Below the state directory.
 SECRET_DIRECTORIES = (names.AUTHORITY, names.SECRETS, f"{names.SECRETS}/robots")
 
 
 def require_plain_state(state: Path) -> None:
-    """Refuse a state directory that is a link, or holds links to directories, FIFOs or devices.
+    """Refuse a state directory that is a link, or holds links, FIFOs or devices, and runs that are links.
 
-    A clone or an archive may bring those along, and what is written would go where they lead. Raises
-    ClusterctlError (``cluster.state-form``, exit 2).
+    A list of host keys, a key or a password may be a link to the operator's own: they are replaced, and not
+    written to. A clone or an archive may bring others along, and what is written would go where they lead.
+    Raises ClusterctlError (``cluster.state-form``, exit 2).
     """
     for path in (state, *(state / name for name in DIRECTORIES)):
         kind = _kind(path)
@@ -31,9 +35,25 @@ def require_plain_state(state: Path) -> None:
                 path, f"{path.name} is {because}", "a directory of that name with the same content"
             )
     for path in _entries(state):
-        kind = _kind(path, follow=True)
+        kind = _kind(path, follow=path.name == names.KNOWN_HOSTS)
+        if kind is not None and stat.S_ISLNK(kind):
+            raise _refusal_of_link(path)
         if kind is not None and not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise _refusal(path, f"{path.name} is not a plain file", "nothing: clusterctl makes it again")
+    locks = (path for name in LOCKS if (path := state / name).is_symlink())
+    for path in (*_links(state / names.RUNS), *locks):
+        raise _refusal_of_link(path)
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file of the state that is kept and written to, or make it with mode 0600: never through a link,
+    wherever that leads. Raises ClusterctlError (``cluster.state-form``, exit 2) and OSError."""
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _refusal_of_link(path) from None
 
 
 def require_private_secrets(state: Path) -> None:
@@ -63,11 +83,24 @@ def _entries(directory: Path) -> Iterator[Path]:
         return
 
 
+def _links(directory: Path) -> Iterator[Path]:
+    """The links in a directory, which the directory itself tells: of runs there may be thousands."""
+    try:
+        with os.scandir(directory) as entries:
+            yield from (Path(entry.path) for entry in entries if entry.is_symlink())
+    except OSError:  # who needs it says so
+        return
+
+
 def _kind(path: Path, *, follow: bool = False) -> int | None:
     try:
         return path.stat().st_mode if follow else path.lstat().st_mode
     except OSError:  # it is not there, or leads nowhere
         return None
+
+
+def _refusal_of_link(path: Path) -> ClusterctlError:
+    return _refusal(path, f"{path.name} is a link", "what it leads to, if that is yours")
 
 
 def _refusal(path: Path, what: str, instead: str) -> ClusterctlError:

@@ -40,22 +40,38 @@ class Variables:
     def value(self, name: str, default: Any = None) -> Any:
         """The variable with its templates evaluated; ``default`` where it is not set or is null.
 
-        Raises ClusterctlError (``inventory.template``) where a template cannot be evaluated here.
+        Raises ClusterctlError (``inventory.template``) where a template cannot be evaluated here, and
+        (``settings.value``) for a NUL character, which can be given to no program.
         """
         raw = self._values.get(name)
-        return default if raw is None else self._evaluated(name, raw, 0)
+        value = default if raw is None else self._evaluated(name, raw, 0, set())
+        if isinstance(value, str) and "\0" in value:
+            raise ClusterctlError(
+                f"{name} of {self._owner} holds a NUL character",
+                code="settings.value",
+                where=f"{self._owner}: {name}",
+                hint="Remove it: no program can be given one.",
+            )
+        return value
 
-    def _evaluated(self, name: str, raw: Any, depth: int) -> Any:
+    def _evaluated(self, name: str, raw: Any, depth: int, encrypted: set[str]) -> Any:
+        """The value; the names of encrypted values that it is made of are added to ``encrypted``."""
         if isinstance(raw, Mapping):
             if UNSAFE_KEY in raw:
                 return raw[UNSAFE_KEY]
             if VAULT_KEY in raw:
+                encrypted.add(name)
                 raw = self._decrypted(name, str(raw[VAULT_KEY]))
-                return self._rendered(name, raw, depth) if is_template(raw) else HiddenText(raw)
-            return {key: self._evaluated(name, value, depth) for key, value in raw.items()}
+                return self._rendered(name, raw, depth, {name}) if is_template(raw) else HiddenText(raw)
+            return {key: self._evaluated(name, value, depth, encrypted) for key, value in raw.items()}
         if isinstance(raw, list):
-            return [self._evaluated(name, value, depth) for value in raw]
-        return self._rendered(name, raw, depth) if is_template(raw) else raw
+            return [self._evaluated(name, value, depth, encrypted) for value in raw]
+        if not is_template(raw):
+            return raw
+        used: set[str] = set()
+        value = self._rendered(name, raw, depth, used)
+        encrypted |= used
+        return value
 
     def _decrypted(self, name: str, encrypted: str) -> str:
         try:
@@ -68,7 +84,7 @@ class Variables:
                 "ANSIBLE_VAULT_IDENTITY_LIST to NAME@FILE.",
             ) from None
 
-    def _rendered(self, name: str, text: str, depth: int) -> Any:
+    def _rendered(self, name: str, text: str, depth: int, encrypted: set[str]) -> Any:
         if depth >= DEEPEST:
             raise self._refusal(name, "is a template that needs itself")
         if len(text) > MAX_TEMPLATE:
@@ -76,12 +92,14 @@ class Variables:
 
         def look_up(wanted: str) -> Any:
             raw = self._values.get(wanted)
-            return NOT_SET if raw is None else self._evaluated(wanted, raw, depth + 1)
+            return NOT_SET if raw is None else self._evaluated(wanted, raw, depth + 1, encrypted)
 
         try:
-            return PROCESS.evaluate(text, look_up, self._context)
+            value = PROCESS.evaluate(text, look_up, self._context)
         except TemplateFailedError as error:
-            raise self._refusal(name, f"cannot be evaluated here: {error}") from None
+            because = "(not shown: it uses an encrypted value)" if encrypted else str(error)
+            raise self._refusal(name, f"cannot be evaluated here: {because}") from None
+        return HiddenText(value) if encrypted and isinstance(value, str) else value
 
     def _refusal(self, name: str, because: str, hint: str = "") -> ClusterctlError:
         return ClusterctlError(

@@ -29,11 +29,19 @@ MAX_LINKS = 40  # as the kernel has it
 
 
 def require_trusted_cluster(root: Path) -> None:
-    """Refuse a cluster directory that others could have written.
+    """Refuse a cluster directory that others could have written, or could put another in the place of.
 
     Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
     require_trusted(_parts(root), root, INSTEAD)
+    because = _objection_above(root)
+    if because and root.resolve() not in _trusted_directories():
+        raise ClusterctlError(
+            f"{root} is not trusted: {because}",
+            code="cluster.not-trusted",
+            where=str(root),
+            hint=f"{INSTEAD}; or, if you trust who can write there, add the line {root} to {trust_file()}",
+        )
 
 
 def require_trusted_runs(runs: Iterable[Path], root: Path) -> None:
@@ -120,6 +128,35 @@ def _tree(top: Path) -> Iterator[Path]:
             continue
         seen.add((state.st_dev, state.st_ino))
         yield from (Path(directory) / each for each in (*directories, *files))
+
+
+def objection_to_source(path: Path, root: Path) -> str:
+    """Who else could have written or replaced a file that the cluster directory ``root`` names; empty if
+    nobody. Whatever lies in a directory that the operator lists as trusted is trusted."""
+    place, top = path.absolute().parent.resolve(), root.resolve()
+    inside = [each for each in (place, *place.parents) if each.is_relative_to(top)]
+    if inside and top in _trusted_directories():
+        return ""
+    because = next(filter(None, map(_objection, (path, *inside))), "")
+    return because or _objection_above(place / path.name)
+
+
+def _objection_above(path: Path) -> str:
+    """Who else could rename a directory in which ``path`` is, and put another there; empty if nobody.
+
+    A directory that a group may write is usual for teams: its members are not refused.
+    """
+    owners = trusted_users()
+    for directory in path.parents:
+        try:
+            state = directory.stat()
+        except OSError:  # we may not pass there either: who needs the path says so
+            continue
+        if state.st_uid not in owners:
+            return f"the directory {directory}, in which it is, belongs to {_name(state.st_uid)}"
+        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
+            return f"the directory {directory}, in which it is, is world-writable"
+    return ""
 
 
 def _objection(path: Path) -> str:

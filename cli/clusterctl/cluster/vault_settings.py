@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import configparser
 import os
+import shlex
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text
+from clusterctl.cluster.bounded_file import (
+    UnusableFileError,
+    describe_unusable,
+    read_bounded_text,
+    require_private,
+)
+from clusterctl.cluster.trust import objection_to_source
 from clusterctl.errors import ClusterctlError
+from clusterctl.interpreter import VAULT_SOURCES
 
 MAX_BYTES = 1 << 20
 # Of the section [defaults]: the variable of the same meaning, which wins where it is set, as in Ansible.
@@ -22,8 +32,15 @@ SETTINGS = {
 def adopt_vault_settings(root: Path) -> None:
     """Put the vault settings of ``root``/ansible.cfg into this process's environment, for all that it starts.
 
-    Other settings of that file are not respected. Raises ClusterctlError (``secrets.ansible-cfg``, exit 2).
+    Other settings of that file are not respected. Raises ClusterctlError (``secrets.ansible-cfg``;
+    ``secrets.vault`` where others could have written what the settings name; exit 2).
     """
+    _adopt(root)
+    for path in _sources():
+        _require_trusted(path, root)
+
+
+def _adopt(root: Path) -> None:
     file = root / "ansible.cfg"
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=(";",))
     try:
@@ -39,7 +56,10 @@ def adopt_vault_settings(root: Path) -> None:
     for setting, variable in SETTINGS.items():
         value = parser.get("defaults", setting, fallback="").strip()
         if value and not os.environ.get(variable, "").strip():
-            os.environ[variable] = ",".join(_resolved(part.strip(), root) for part in value.split(","))
+            try:
+                os.environ[variable] = ",".join(_resolved(part.strip(), root) for part in value.split(","))
+            except (OSError, RuntimeError, ValueError) as error:  # no such user's home, too long, NUL
+                raise _refusal(file, f"has a {setting} that cannot be used: {error}") from None
 
 
 def _resolved(source: str, root: Path) -> str:
@@ -47,6 +67,43 @@ def _resolved(source: str, root: Path) -> str:
     identity, at, path = source.rpartition("@")
     inside = root / Path(path).expanduser()
     return f"{identity}{at}{inside}" if path and inside.exists() else source
+
+
+def _sources() -> Iterator[Path]:
+    """The files and programs that the vault's passwords come from, as far as they exist."""
+    for variable in VAULT_SOURCES:
+        for source in os.environ.get(variable, "").split(","):
+            name = source.rpartition("@")[2].strip()
+            try:
+                path = Path(name).expanduser()
+                exists = bool(name) and path.exists()
+            except (OSError, RuntimeError, ValueError) as error:
+                raise _not_used(
+                    f"{variable} names what cannot be used: {error}", name, "Correct it."
+                ) from None
+            if exists:
+                yield path
+
+
+def _require_trusted(path: Path, root: Path) -> None:
+    """Refuse a program that others could have written, since it would run as us; and a password that they
+    could have, or read."""
+    try:
+        because = objection_to_source(path, root)
+        state = path.stat()
+        if not because and not state.st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
+            require_private(state)
+    except (UnusableFileError, OSError) as error:
+        because = describe_unusable(error)
+    if because:
+        name = shlex.quote(str(path))
+        mode = "go-w" if path.stat().st_mode & 0o111 else "600"
+        hint = f"Nobody else may be able to change it: chown it to you, chmod {mode} {name}, or use another."
+        raise _not_used(f"the vault password's file is not used: {because}", str(path), hint)
+
+
+def _not_used(what: str, where: str, hint: str) -> ClusterctlError:
+    return ClusterctlError(what, code="secrets.vault", where=where, hint=hint)
 
 
 def _refusal(file: Path, because: str) -> ClusterctlError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -40,9 +41,10 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
     if form == "json":
         text = "".join(files.pieces(files.load_json(chosen)))
     elif form == "table":
-        text = terminal.render(files.load(chosen), colour=output is None and console.has_colours())
+        colour = output is None and console.has_colours()
+        text = files.render(chosen, partial(terminal.render, colour=colour))
     else:
-        text = files.REPORTS[form][1](files.load(chosen))
+        text = files.render(chosen, files.REPORTS[form][1])
     if output is None:
         (console.write_rendered if form == "table" else console.write)(text)
         return
@@ -60,7 +62,7 @@ def _write(output: Path, text: str) -> None:
     open already (/dev/stdout, /dev/fd/N), is written to as it is.
 
     A link is followed if it is the operator's own: one of another user, as in /tmp, names a file of the
-    operator's that is to be overwritten.
+    operator's that is to be overwritten. A pipe of another user is one that nobody may ever read.
     """
     target = output
     for _ in range(MAX_LINKS):
@@ -72,6 +74,8 @@ def _write(output: Path, text: str) -> None:
             break  # the kernel's: it leads to what is open, whatever its text says
         target = target.parent / target.readlink()
     if target.is_symlink() or (target.exists() and not target.is_file()):
+        if target.is_fifo() and target.lstat().st_uid not in trusted_users():
+            raise OSError(errno.EACCES, f"{target} is a pipe that another user made")
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as stream:
             stream.write(text)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
         console.RESULTS.print(one_line(words))
     if judged:
-        text = terminal.render(files.load(chosen), colour=console.has_colours())
+        text = files.render(chosen, partial(terminal.render, colour=console.has_colours()))
         console.write_rendered(f"\n{text}")
     elif chosen.summary:
         console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2))
@@ -126,7 +127,10 @@ def _chain_sentence(checked: verification.Verified) -> str:
     chained = f"{counted(checked.runs, 'run')} in {counted(checked.links, 'link')}"
     found = f"{chained}, unchanged; head {checked.newest}"
     if checked.anchored:
-        return f"{found}\nnothing up to link {checked.anchored} was changed since the given head was printed"
+        since = f"up to link {checked.anchored} was changed since the given head was printed"
+        if not checked.recorded_again:
+            return f"{found}\nnothing {since}"
+        return "\n".join((found, f"nothing else {since} than:", *checked.recorded_again))
     return (
         f"{found}\nwithout --head this does not show that nobody wrote the chain again; "
         "heads are in reports, and in syslog where site_syslog is set"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     Event,
@@ -32,7 +33,7 @@ class Journal:
     """Appends events to a file of mode 0600. A torn last line of an earlier writer is closed off first."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -19,6 +21,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 # Where it stands on a node.
 NODE_FILE = "/root/.clusterctl/lease.json"
+# What a node may call a run: operators copy it into a shell.
+RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,79}")
 
 
 class Life(Enum):
@@ -66,8 +70,13 @@ class Lease:
 def freeing(run: str) -> str:
     """What to do where the run of a lease has died; without a run, a node could not read it."""
     if run:
-        return f"If it has died: clusterctl leases release {run}"
+        return f"If it has died: {release_command(run)}"
     return f"Check that no run changes the host, then remove {NODE_FILE} there."
+
+
+def release_command(run: str) -> str:
+    """What frees the leases of a run, to be typed into a shell."""
+    return f"clusterctl leases release {shlex.quote(run)}"
 
 
 def lease_of(run: Run, directory: ClusterDirectory) -> Lease:
@@ -88,12 +97,14 @@ def lease_of(run: Run, directory: ClusterDirectory) -> Lease:
 
 
 def from_record(record: Mapping[str, Any]) -> Lease:
-    """What a node says it holds: whatever it is, it is a lease."""
+    """What a node says it holds: whatever it is, it is a lease, without a run where it names none."""
     texts = {
         name: one_line(str(record.get(name) or ""))
         for name in ("run", "nonce", "who", "where", "what", "since", "directory", "machine", "born",
                      "space")
     }  # fmt: skip
+    if not RUN_ID.fullmatch(texts["run"]):
+        texts["run"] = ""
     pid = record.get("pid")
     return Lease(**texts, pid=pid if type(pid) is int and 0 < pid <= MAX_PID else 0)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import operator
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -22,7 +23,7 @@ def held(cluster: ClusterDirectory, what: str) -> Iterator[None]:
     """
     cluster.ensure_state()
     with state_access():
-        descriptor = os.open(cluster.mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_plain(cluster.mutex, os.O_RDWR)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,6 +51,6 @@ def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:
         holder = json.loads(content)
         output = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
         hint = "Wait until it has finished: process {pid} on {where}.".format(**holder)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         output, hint = "another process has just started to change this cluster", "Try again in a moment."
     return ClusterctlError(output, code="engine.held", where=str(cluster.mutex), hint=hint)

@@ -16,6 +16,7 @@ from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_options import CLOSED, as_words
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
@@ -225,7 +226,7 @@ def _head_of_log(request: PlaybookRequest) -> None:
 
 
 def _note_in_log(request: PlaybookRequest, note: str, *, before: str = "") -> None:
-    descriptor = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = open_plain(request.log, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(f"{before}# {note}\n")
 

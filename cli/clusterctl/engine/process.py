@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from clusterctl.cluster.captured import limit_memory
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.runs.events import MAX_EVENT_BYTES
 
 POLL_S = 0.2
@@ -99,7 +100,7 @@ def run(
     """
     started = time.monotonic()
     reader, writer = os.pipe()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    output = open_plain(log, os.O_WRONLY | os.O_APPEND)
     try:
         with caught_signals() as caught:
             child = subprocess.Popen(

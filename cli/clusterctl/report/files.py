@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line, plain_text
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
@@ -35,6 +35,7 @@ REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
     "prometheus": ("metrics.prom", _plain(prometheus.render)),
 }
 MODE = 0o644
+MAX_REASON = 200
 
 
 def write_result(run: Run, document: Document) -> None:
@@ -78,6 +79,17 @@ def _lines(brackets: str, items: Iterable[str]) -> Iterator[str]:
     yield brackets if before is opening else f"\n{brackets[1]}"
 
 
+def render(run: Run, renderer: Callable[[Document], str]) -> str:
+    """A report of a run's result. Raises ClusterctlError as ``load`` does, and (``report.unreadable``) where
+    no report can be made of it: members whose form checks know alone may have any."""
+    document = load(run)
+    try:
+        return renderer(document)
+    except Exception as error:
+        why = f"no report can be made of it: {type(error).__name__}: {one_line(str(error), MAX_REASON)}"
+        raise _unreadable(_path(run), why) from error
+
+
 def load(run: Run) -> Document:
     """A run's result document.
 
@@ -87,9 +99,11 @@ def load(run: Run) -> Document:
     path = _path(run)
     content = _content(path)
     try:
-        return replace(reading.read(content), chain_head=chain.head_of(run.directory))
+        document = reading.read(content)
     except CannotReadError as error:
         raise _unreadable(path, str(error)) from error
+    _require_own(run, document.run)
+    return replace(document, chain_head=chain.head_of(run.directory))
 
 
 def load_json(run: Run) -> dict[str, Any]:
@@ -101,7 +115,13 @@ def load_json(run: Run) -> dict[str, Any]:
         raise _unreadable(path, str(error)) from error
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
         raise _unreadable(path, "it is not a result document")
+    _require_own(run, document.get("run"))
     return document
+
+
+def _require_own(run: Run, named: object) -> None:
+    if named != run.id:
+        raise _unreadable(_path(run), "it is that of another run")
 
 
 def _content(path: Path) -> bytes:

@@ -20,7 +20,7 @@ def render(document: Document) -> str:
         "",
         _text(view.summary(document)),
         "",
-        f"Run `{document.run}`, suite {_text(document.suite)}, "
+        f"Run `{_text(document.run)}`, suite {_text(document.suite)}, "
         f"{_text(document.started)} to {_text(document.finished)}.",
     ]
     if document.simulated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clustercheck.model import Result, Verdict
@@ -80,8 +80,9 @@ def _gpus(document: Document, name: str, results: Sequence[Result], maps: Sequen
     numbers = sorted({result.subject.gpu for result in results if result.subject.gpu is not None})
     listed = known_nodes(document).get(name, {}).get("gpus")
     # If one is lost the list has fewer, and its place does not say which is which.
-    whole = isinstance(listed, list) and len(listed) == len(numbers)
-    serials = [str(gpu.get("serial") or "") for gpu in listed or ()] if whole else [""] * len(numbers)
+    gpus = [gpu for gpu in listed if isinstance(gpu, Mapping)] if isinstance(listed, list) else []
+    whole = len(gpus) == len(numbers)
+    serials = [str(gpu.get("serial") or "") for gpu in gpus] if whole else [""] * len(numbers)
     return tuple(
         Gpu(number, serial, tuple(one.cells.get(name, {}).get(number) for one in maps))
         for number, serial in zip(numbers, serials, strict=True)

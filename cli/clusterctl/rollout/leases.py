@@ -12,7 +12,7 @@ from clusterctl.engine import lease_book
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.failure_kinds import BY_CODE, OTHER
 from clusterctl.engine.journal import cut_off
-from clusterctl.engine.lease import Lease, freeing, lease_of
+from clusterctl.engine.lease import Lease, freeing, lease_of, release_command
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import (
     Acquire,
@@ -177,16 +177,14 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
         console.say(f"{format_hosts(hosts)}: the lease is kept, and other runs refused: {why}")
     if kept:
         console.say(f"the next apply from here resumes there; from elsewhere, when it has finished: "
-                    f"clusterctl leases release {lease.run}")  # fmt: skip
+                    f"{release_command(lease.run)}")  # fmt: skip
 
 
 def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
     for host, why in left.items():
         console.say(f"{host}: the lease could not be released: {why}")
     if left:
-        console.say(
-            f"the next apply from here releases it; from elsewhere: clusterctl leases release {lease.run}"
-        )
+        console.say(f"the next apply from here releases it; from elsewhere: {release_command(lease.run)}")
 
 
 def _still_at_work(working: Mapping[str, Sequence[str]]) -> HostsInUseError:

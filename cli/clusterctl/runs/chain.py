@@ -22,6 +22,7 @@ from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked
+from clusterctl.cluster.state_form import open_plain
 
 CHAIN_FILE = "chain.jsonl"
 MAX_BYTES = 256 * 1024 * 1024  # half a million runs
@@ -36,14 +37,15 @@ BLOCK = 1 << 16
 MAX_LINE = 1 << 16
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RunName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{0,199}$")]
 
 
 class ChainLink(Record):
     """The state of one run's files when it was recorded. ``head`` is the digest of all other members."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, le=2**53)]
     at: Annotated[str, Field(max_length=40)]
-    run: Annotated[str, Field(max_length=200)]
+    run: RunName
     files: Annotated[dict[str, Digest], Field(max_length=len(RECORDED))]
     previous: Digest
     head: Digest
@@ -139,8 +141,7 @@ def read(directory: ClusterDirectory) -> tuple[list[ChainLink], list[str], bool]
 @contextmanager
 def _open(directory: ClusterDirectory) -> Iterator[int]:
     with locked(directory), state_access(chain_file(directory)):
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(chain_file(directory), flags, 0o600)
+        descriptor = open_plain(chain_file(directory), os.O_RDWR | os.O_APPEND)
         try:
             yield descriptor
         finally:

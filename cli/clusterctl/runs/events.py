@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, describe_unusable, is_there
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -26,7 +27,7 @@ class EventLog:
     """Appends mappings as JSON lines to a file of mode 0600. Safe from many threads."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
         self._lock = threading.Lock()
 
     def write(self, event: Mapping[str, Any]) -> None:

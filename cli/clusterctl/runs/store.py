@@ -39,7 +39,7 @@ class RunRecord:
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    id: str
+    id: chain.RunName
     kind: Line
     arguments: tuple[Line, ...]
     started: Line

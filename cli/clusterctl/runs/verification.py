@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +10,18 @@ from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs import chain
-from clusterctl.runs.chain import START, ChainLink
+from clusterctl.runs.chain import EVIDENCE, RESULT, START, ChainLink
 from clusterctl.runs.store import RunStore, seconds_after
+
+# Written before a run's first link, and never again.
+FINAL = (RESULT, EVIDENCE)
 
 
 @dataclass(frozen=True)
 class Verified:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
-    with what a writer that died left of a link."""
+    with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
+    were recorded otherwise since, as where jobs of an interrupted run have ended."""
 
     links: int
     runs: int
@@ -25,6 +29,7 @@ class Verified:
     anchored: int
     problems: tuple[str, ...]
     torn: bool = False
+    recorded_again: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -40,11 +45,13 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> Verified:
     links, problems, torn = chain.read(directory)
     problems += problems_of(links, directory)
     problems += _not_linked(directory, links)
-    anchored = next((link.number for link in links if link.head == head), 0)
-    if head is not None and not anchored:
+    covered = next((count for count, link in enumerate(links, 1) if link.head == head), 0)
+    anchored = links[covered - 1].number if covered else 0
+    if head is not None and not covered:
         problems.append(f"no link has the head {shortened(head, 80)}: the chain was cut, or written again")
     newest = links[-1].head if links else ""
-    return Verified(len(links), len({link.run for link in links}), newest, anchored, tuple(problems), torn)
+    runs, again = len({link.run for link in links}), tuple(_recorded_again(links, covered))
+    return Verified(len(links), runs, newest, anchored, tuple(problems), torn, again)
 
 
 def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str]:
@@ -57,23 +64,53 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str
 
 
 def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:
-    """Where links do not follow each other, and where a run's files differ from its newest link."""
-    problems, newest, before = [], {}, None
+    """Where links do not follow each other, where a run's result differs between its links, and where its
+    files differ from its newest link."""
+    problems: list[str] = []
+    newest: dict[str, ChainLink] = {}
+    before: ChainLink | None = None
     for link in links:
         number, previous = (before.number + 1, before.head) if before else (1, START)
         if link.head != link.expected_head():
             problems.append(f"link {link.number} ({link.run}) was changed")
         if (link.number, link.previous) != (number, previous):
             problems.append(f"link {link.number} ({link.run}) does not follow link {number - 1}")
+        problems += _changed_results(newest.get(link.run), link)
         newest[link.run], before = link, link
     for run, link in newest.items():
         problems += _changes(run, link.files, directory.runs / run)
     return problems
 
 
+def _changed_results(before: ChainLink | None, link: ChainLink) -> list[str]:
+    """A run that has a result has ended for good: nothing of it is written again."""
+    if before is None or not any(name in each.files for each in (before, link) for name in FINAL):
+        return []
+    return [
+        f"{name} of run {link.run} was changed between its links {before.number} and {link.number}"
+        for name in _different(before, link)
+    ]
+
+
+def _recorded_again(links: Sequence[ChainLink], covered: int) -> list[str]:
+    """Records in the first ``covered`` links that later links have otherwise."""
+    newest = {link.run: link for link in links[:covered]}
+    found = []
+    for link in links[covered:]:
+        before = newest.get(link.run)
+        if before is not None and (names := _different(before, link)):
+            found.append(f"{' and '.join(names)} of run {link.run}, recorded again in link {link.number}")
+            newest[link.run] = link
+    return found
+
+
+def _different(before: ChainLink, link: ChainLink) -> list[str]:
+    return sorted(
+        name for name in {**before.files, **link.files} if before.files.get(name) != link.files.get(name)
+    )
+
+
 def _changes(run: str, recorded: Mapping[str, str], path: Path) -> list[str]:
-    if "/" in run or run in ("", ".", ".."):
-        return [f"{run!r} is not the name of a run"]
     if not path.is_dir():
         return [f"run {run} was removed"]
     try:

@@ -9,7 +9,7 @@ from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -89,18 +89,23 @@ def parameters_of(rank: RankOutcome) -> str:
 
 
 def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
-    """The hashes that most ranks have: one where they agree, none where all differ.
+    """The hashes that most nodes have: one where they agree, none where all ranks differ.
 
-    A rank that names none takes nothing from the others.
+    A node has one vote, for what most of its ranks have: how many ranks it has, it says itself. A rank that
+    names none takes nothing from the others.
     """
     counted: Counter[str] = Counter()
-    for rank in outcome_of(evidence, job).ranks:
-        with suppress(CannotReadError):
-            counted[parameters_of(rank)] += 1
-    most = max(counted.values(), default=0)
-    if most == 1 and len(counted) > 2:
+    votes: Counter[str] = Counter()
+    for ranks in outcome_of(evidence, job).by_node.values():
+        here: Counter[str] = Counter()
+        for rank in ranks:
+            with suppress(CannotReadError):
+                here[parameters_of(rank)] += 1
+        counted += here
+        votes.update(commonest(here))
+    if max(counted.values(), default=0) == 1 and len(counted) > 2:
         return set()
-    return {parameters for parameters, count in counted.items() if count == most}
+    return commonest(votes)
 
 
 def _difference(rank: RankOutcome) -> float:

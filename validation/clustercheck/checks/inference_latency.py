@@ -90,12 +90,17 @@ def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
 
 
 def _middle(evidence: Evidence, model: str, key: str) -> float:
-    """Of what the ranks say that can be read, where one of them says a number."""
+    """Of what the ranks say that can be read, where one of them says a number: the middle of the nodes' own,
+    since how many ranks it has, a node says itself."""
     said_of = []
-    for rank in outcome_of(evidence, JOB).ranks:
-        with suppress(CannotReadError):
-            said_of.append(_case(rank, model)[key])
-    return float(statistics.median(value for value in said_of if value is not None))
+    for ranks in outcome_of(evidence, JOB).by_node.values():
+        here = []
+        for rank in ranks:
+            with suppress(CannotReadError):
+                here.append(_case(rank, model)[key])
+        if numbers := [value for value in here if value is not None]:
+            said_of.append(statistics.median(numbers))
+    return float(statistics.median(said_of))
 
 
 def _backend(evidence: Evidence) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding, training
-from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
@@ -69,14 +69,21 @@ def _unlike(evidence: Evidence, job: str, case: training.Case) -> str:
 
 
 def _hashes(evidence: Evidence, job: str) -> dict[tuple[str, str, str], Counter[str]]:
-    """How many ranks say which hash, by model, precision and kind, of those that can be read."""
-    counted: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for rank in outcome_of(evidence, job).ranks:
-        with suppress(CannotReadError):
-            for (model, precision), case in training.cases_of(rank).items():
-                for name in HASHES:
-                    counted[model, precision, name][str(case[name])] += 1
-    return counted
+    """How many nodes say which hash, by model, precision and kind, of those that can be read.
+
+    A node has one vote, for what most of its ranks say: how many ranks it has, it says itself.
+    """
+    votes: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for ranks in outcome_of(evidence, job).by_node.values():
+        here: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+        for rank in ranks:
+            with suppress(CannotReadError):
+                for (model, precision), case in training.cases_of(rank).items():
+                    for name in HASHES:
+                        here[model, precision, name][str(case[name])] += 1
+        for key, counted in here.items():
+            votes[key].update(commonest(counted))
+    return votes
 
 
 def _check(job: str) -> Check:

@@ -168,7 +168,8 @@ class DockerLauncher:
             bad |= {o.node: o for o in find_nodes_without_devices(reports, spec.framework)}
             reports = [report for report in reports if report.node not in bad]
         elif not bad:
-            bad = {outcome.node: outcome for outcome in find_unfit_nodes(reports, self._addresses)}
+            unfit = find_unfit_nodes(reports, self._addresses, spec.gpu_limits)
+            bad = {outcome.node: outcome for outcome in unfit}
         return reports, bad
 
     def _prepare(self, spec: JobSpec, node: str) -> NodeReport | RankOutcome:

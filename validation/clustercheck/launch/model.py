@@ -29,7 +29,8 @@ class JobSpec:
     ``overrides`` are image and container arguments of single nodes, ``environment`` additions by node and
     GPU. ``alone``: one rank per GPU, each by itself; a rank or node that fails does not stop the others.
     ``framework`` is paddle or torch. A node runs at most ``ranks_per_node`` ranks; None means one per GPU.
-    ``nccl_log``: collect NCCL's log of its transports from every rank.
+    ``nccl_log``: collect NCCL's log of its transports from every rank. A node with more GPUs than its
+    ``gpu_limits`` is not used.
     """
 
     name: str
@@ -45,6 +46,7 @@ class JobSpec:
     ranks_per_node: int | None = None
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
     nccl_log: bool = False
+    gpu_limits: Mapping[str, int] = field(default_factory=dict)
 
     def container_on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

@@ -84,19 +84,25 @@ def make_report(node: str, answer: PrepareAnswer) -> NodeReport:
 
 
 def find_unfit_nodes(
-    reports: Sequence[NodeReport], declared: Mapping[str, str] | None = None
+    reports: Sequence[NodeReport],
+    declared: Mapping[str, str] | None = None,
+    gpu_limits: Mapping[str, int] | None = None,
 ) -> list[RankOutcome]:
     """Nodes that cannot take part, each with the reason; if there are none, the job may start.
 
     A container that sees no GPU though its image is built with CUDA is a failure of that node: there is no
-    fallback to the CPU. ``declared`` are the addresses of hosts by name.
+    fallback to the CPU. ``declared`` are the addresses of hosts by name, ``gpu_limits`` the
+    GPUs that nodes should have.
     """
     reasons = find_foreign_addresses(reports, declared or {})
     builds = Counter((report.cuda, report.framework) for report in reports)
     (usual, count), *_ = builds.most_common(1)
     versions = sorted({report.framework for report in reports})
+    limits = gpu_limits or {}
     for report in reports:
-        if report.cuda and report.gpus == 0:
+        if report.gpus > limits.get(report.node, report.gpus):
+            reasons[report.node] = f"it reports {report.gpus} GPUs, and should have {limits[report.node]}"
+        elif report.cuda and report.gpus == 0:
             reasons[report.node] = "the image is built with CUDA, but its container sees no GPU on this node"
         elif 2 * count <= len(reports):
             reasons[report.node] = f"the image's Paddle differs between nodes: {', '.join(versions)}"

@@ -30,11 +30,12 @@ MAX_RESULTS = 10_000_000
 MAX_FIGURES = 4096
 MAX_GPUS = 1024  # of a node: reports draw a cell for each up to the highest number
 
-# As JSON has it: a whole number stays one, and is shown as one.
-Number = int | float
-Value = bool | int | float | str | None
+# As JSON has it: a whole number stays one, and is shown as one; no format has room for a longer one.
+Whole = Annotated[int, Field(ge=-(2**64), le=2**64)]
+Number = Whole | float
+Value = bool | Whole | float | str | None
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**64)]
 GpuNumber = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from clustercheck.checks import all_reduce
 from clustercheck.checks.support import nccl
+from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
@@ -93,6 +94,11 @@ class JobRunner:
             ranks_per_node=ranks_per_node,
             environment=environment or {},
             nccl_log=job == all_reduce.JOB,
+            gpu_limits={
+                node: expected
+                for node in nodes
+                if (expected := evidence.expected_gpus(node)) is not None and not has_mig(evidence, node)
+            },
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

@@ -146,3 +146,11 @@ def test_an_address_of_loopback_is_right_for_a_node_alone_and_where_it_is_declar
     alone = replace(report("gpu01"), address="127.0.0.1")
     assert find_unfit_nodes([alone], DECLARED) == []
     assert find_unfit_nodes([alone, report("gpu02")], {**DECLARED, "gpu01": "127.0.0.1"}) == []
+
+
+def test_a_node_with_more_gpus_than_it_should_have_is_refused() -> None:
+    reports = [report("gpu01", cuda=True, gpus=8), report("gpu02", cuda=True, gpus=64)]
+    assert find_unfit_nodes(reports, DECLARED, {}) == []
+    refused = find_unfit_nodes(reports, DECLARED, {"gpu01": 8, "gpu02": 8})
+    assert [(r.node, r.state) for r in refused] == [("gpu02", RankState.FAILED)]
+    assert refused[0].because == "it reports 64 GPUs, and should have 8"

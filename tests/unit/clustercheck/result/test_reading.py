@@ -140,3 +140,16 @@ def test_coverage_is_that_of_the_document(written: str) -> None:
     assert reading.read(written).coverage == Coverage(
         counts["expected"], counts["pass"], counts["fail"], counts["not_run"], counts["excluded"]
     )
+
+
+@pytest.mark.parametrize("member", ["measured", "expected"])
+def test_no_whole_number_is_longer_than_formats_have_room_for(written: str, member: str) -> None:
+    made = json.loads(written)
+    made["results"][0][member] = 10**400
+    (first, *_) = reading.read(json.dumps(made)).results
+    assert isinstance(getattr(first, member), float)
+    made["results"][0][member] = 2**64
+    assert getattr(reading.read(json.dumps(made)).results[0], member) == 2**64
+    made["coverage"]["expected"] = 10**400
+    with pytest.raises(CannotReadError, match="expected"):
+        reading.read(json.dumps(made))

@@ -22,6 +22,7 @@ from tests.support.validation_in_memory import (
     verdicts,
 )
 
+from clustercheck.checks.support import seeding
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
@@ -285,3 +286,13 @@ def test_the_documented_example_is_what_comes_out() -> None:
     assert coverage["expected"] == sum(coverage.values()) - coverage["expected"]
     assert example == {key: document[key] for key in example} | {"coverage": coverage}
     assert all(f"`{name}`" in text for name in SCHEMA.schema["properties"])
+
+
+def test_jobs_know_how_many_gpus_a_node_should_have_unless_it_is_split() -> None:
+    found = records()
+    evidence = seeding.smi("gpu02", 2, "mig_mode/current_mig", "Enabled")(sample.healthy())
+    found["gpu02"] = {**found["gpu02"], "nvidia_smi": evidence.nodes["gpu02"].raw["nvidia_smi"]}
+    launcher = FakeLauncher()
+    run(found, launcher)
+    assert launcher.jobs
+    assert {str(spec.gpu_limits) for spec in launcher.jobs} == {str({"gpu01": 8, "gpu03": 8})}

@@ -289,3 +289,11 @@ def test_the_remote_line_bounds_the_command_there():
     line = remote_command(["nvidia-smi", "-q"], 30, with_password=False)
     assert "timeout -k 5 30 nvidia-smi -q" in line
     assert "LC_ALL=C" in line
+
+
+def test_a_key_in_the_home_directory_of_nobody_is_for_ssh_to_refuse(ssh, tmp_path):
+    node = host(ansible_ssh_private_key_file="~nobody-of-that-name/key")
+    with OpenSshTransport(ClusterDirectory(tmp_path), [node]) as transport:
+        transport.run("gpu01", ["true"], timeout_s=10)
+    call = calls(ssh)[0]
+    assert call[call.index("-i") + 1] == "~nobody-of-that-name/key"

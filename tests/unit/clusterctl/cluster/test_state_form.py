@@ -11,7 +11,13 @@ from tests.unit.clusterctl.cluster.settings.cluster_directories import cluster
 
 from clusterctl.cluster.directory import ClusterDirectory, find_cluster_directory
 from clusterctl.cluster.opened import opened
+from clusterctl.engine import mutex
+from clusterctl.engine.events import JobFinished
+from clusterctl.engine.journal import Journal
 from clusterctl.errors import ClusterctlError
+from clusterctl.runs import chain
+from clusterctl.runs.events import event_log
+from clusterctl.runs.store import Run, RunStore
 
 
 @pytest.fixture
@@ -76,6 +82,72 @@ def test_a_known_hosts_file_of_the_operators_own_may_be_a_link(
     (tmp_path / "known_hosts").write_text("")
     directory.known_hosts.symlink_to(tmp_path / "known_hosts")
     assert find_cluster_directory(directory.root) == directory
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mutex",
+        "chain.jsonl",
+        "baseline.json",
+        "own",
+        "runs/r1",
+        "secrets/robots",
+        "secrets/.lock",
+        "ca/.lock",
+    ],
+)
+def test_a_link_is_refused_wherever_it_leads(directory: ClusterDirectory, tmp_path: Path, name: str) -> None:
+    victim, path = tmp_path / "victim", directory.state / name
+    victim.write_text("mine\n")
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(victim)
+    error = refused(lambda: find_cluster_directory(directory.root))
+    assert (error.code, error.where) == ("cluster.state-form", str(path))
+    assert f"{path.name} is a link" in error.what
+
+
+def hold_mutex(directory: ClusterDirectory, _run: Run) -> None:
+    with mutex.held(directory, "apply"):
+        pass
+
+
+def write_log(_directory: ClusterDirectory, run: Run) -> None:
+    with event_log(run.journal) as log:
+        log.write({"type": "x"})
+
+
+def write_journal(_directory: ClusterDirectory, run: Run) -> None:
+    with Journal(run.journal) as journal:
+        journal.write(JobFinished(0.0, "gpu02", "j1.2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("mutex", hold_mutex),
+        ("chain.jsonl", lambda directory, run: chain.append(directory, run.id)),
+        ("journal.jsonl", write_log),
+        ("journal.jsonl", write_journal),
+    ],
+)
+def test_nothing_is_written_through_a_link_that_came_meanwhile(
+    directory: ClusterDirectory, tmp_path: Path, name: str, write: Callable[[ClusterDirectory, Run], object]
+) -> None:
+    run = RunStore(directory).create("apply", [])
+    path = run.journal if name == run.journal.name else directory.state / name
+    (tmp_path / "victim").write_text("mine\n")
+    path.symlink_to(tmp_path / "victim")
+    error = refused(lambda: write(directory, run))
+    assert (error.code, error.where) == ("cluster.state-form", str(path))
+    assert (tmp_path / "victim").read_text() == "mine\n"
+
+
+def test_a_mutex_of_brackets_alone_is_that_of_another_process(directory: ClusterDirectory) -> None:
+    with mutex.held(directory, "apply"):
+        directory.mutex.write_text("[" * 4096)
+        error = refused(lambda: hold_mutex(directory, RunStore(directory).create("apply", [])))
+    assert error.code == "engine.held"
 
 
 @pytest.mark.parametrize("name", ["", "runs", "secrets", "secrets/robots", "ca", "ca/ca.crt"])

@@ -147,3 +147,33 @@ def test_large_values_of_the_inventory_are_sent_once(
 def test_no_process_is_started_without_a_template(process: TemplateProcess) -> None:
     assert value({"a": ["plain", 7]}) == {"a": ["plain", 7]}
     assert process._process is None
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ({"__ansible_vault": "x"}, "pa{{S3CR S3CRETB}}"),
+        ("{{ groups[site_sec] }}", "S3CRETB"),
+        ("{{ groups[site_other] }}", "S3CRETB"),
+        ("{{ [1] | map(site_sec) | list }}", "S3CRETB"),
+        ("{{ [1] | select(site_all.deep[0]) | list }}", "S3CRETB"),
+    ],
+)
+def test_no_reason_quotes_what_was_decrypted(
+    monkeypatch: pytest.MonkeyPatch, text: object, secret: str
+) -> None:
+    monkeypatch.setattr(templating, "decrypt_value", lambda _: secret)
+    vaulted = {"__ansible_vault": "x"}
+    others = {"site_sec": vaulted, "site_other": "{{ site_sec }}", "site_all": {"deep": [vaulted]}}
+    told = refusal(text, **others)
+    assert "S3CRET" not in told
+    assert "cannot be evaluated here: (not shown: it uses an encrypted value)" in told
+
+
+def test_a_value_that_is_made_of_encrypted_ones_is_quoted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templating, "decrypt_value", lambda _: "S3CRET")
+    others = {"site_sec": {"__ansible_vault": "x"}, "site_other": "{{ site_sec }}", "site_plain": "y"}
+    made = value("x{{ site_other }}", **others)
+    assert (made, repr(made)) == ("xS3CRET", "(an encrypted value)")
+    assert repr(value("x{{ site_plain }}", **others)) == "'xy'"
+    assert "no attribute 'y'" in refusal("{{ groups[site_plain] }}", **others)

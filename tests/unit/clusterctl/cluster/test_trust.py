@@ -289,3 +289,47 @@ def test_a_loop_of_links_is_refused_and_what_has_gone_is_passed_over(
 
     monkeypatch.setattr(Path, "lstat", too_late)
     assert find_cluster_directory(site).root == site
+
+
+def test_a_directory_that_another_user_can_put_another_in_the_place_of_is_refused(
+    site: Path, owners: dict[Path, tuple[int, int]]
+) -> None:
+    above = site.parent
+    owners[above] = (OTHER, OTHER)
+    assert refusal(site) == (
+        f"{site} is not trusted: the directory {above}, in which it is, belongs to {OTHER}"
+    )
+    above.chmod(0o1777)  # its owner can rename what is in it all the same
+    refusal(site)
+    del owners[above]
+    assert find_cluster_directory(site).root == site
+    above.chmod(0o777)
+    assert "is world-writable" in refusal(site)
+    file = trust.trust_file()
+    file.parent.mkdir(parents=True, mode=0o755)
+    file.write_text(f"{site}\n")
+    file.chmod(0o644)
+    assert find_cluster_directory(site).root == site
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        (0o775, ME, ""),  # a home directory with umask 002
+        (0o2775, 0, ""),  # /srv/team of root, in which a group works
+        (0o1777, 0, ""),  # /tmp
+        (0o750, OTHER, str(OTHER)),  # the home directory of who called sudo
+    ],
+)
+def test_where_cluster_directories_usually_are_is_no_reason_to_refuse(
+    site: Path,
+    owners: dict[Path, tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    above: tuple[int, int, str],
+) -> None:
+    mode, owner, sudo_uid = above
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", sudo_uid)
+    owners[site.parent] = (owner, 72)
+    site.parent.chmod(mode)
+    assert find_cluster_directory(site).root == site

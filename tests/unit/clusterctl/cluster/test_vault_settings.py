@@ -13,7 +13,7 @@ from clusterctl.cluster.inventory import load
 from clusterctl.cluster.vault_settings import SETTINGS, adopt_vault_settings
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
-from clusterctl.interpreter import ansible_environment
+from clusterctl.interpreter import VAULT_SOURCES, ansible_environment
 
 IN_USE = "ANSIBLE_VAULT_PASSWORD_FILE"
 
@@ -28,6 +28,7 @@ def test_an_inventory_with_an_encrypted_address_is_read_with_the_password_that_i
     tmp_path: Path,
 ) -> None:
     (tmp_path / "word").write_text("golden\n")
+    (tmp_path / "word").chmod(0o600)
     (tmp_path / "ansible.cfg").write_text("[defaults]\nvault_password_file = word\nforks = x\n")
     vault = Vault({**ansible_environment(content_root()), IN_USE: str(tmp_path / "word")})
     hidden = vault.encrypt("192.0.2.7").replace("\n", "\n        ").rstrip()
@@ -43,7 +44,7 @@ def test_an_inventory_with_an_encrypted_address_is_read_with_the_password_that_i
 def test_the_environment_wins_and_identities_are_resolved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "word").touch()
+    (tmp_path / "word").touch(mode=0o600)
     (tmp_path / "ansible.cfg").write_text(
         "[defaults]\nvault_password_file = word ; ours\nvault_identity_list = a@word, b@prompt\n"
     )
@@ -64,3 +65,51 @@ def test_a_directory_without_the_file_is_usual_and_one_that_cannot_be_read_is_re
     os.mkfifo(tmp_path / "ansible.cfg")
     with pytest.raises(ClusterctlError, match="is not a regular file"):
         adopt_vault_settings(tmp_path)
+
+
+def refused(root: Path) -> ClusterctlError:
+    with pytest.raises(ClusterctlError) as caught:
+        adopt_vault_settings(root)
+    return caught.value
+
+
+@pytest.mark.parametrize("variable", VAULT_SOURCES)
+def test_a_program_that_others_can_write_is_not_run_nor_a_password_of_theirs_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    (tmp_path / "site").mkdir(mode=0o755)
+    source = tmp_path / "site" / "word"
+    source.write_text("#!/bin/sh\necho golden\n")
+    monkeypatch.setenv(variable, str(source) if variable == IN_USE else f"prompt@prompt, dev@{source}")
+    for mode, because in {
+        0o777: "is world-writable",
+        0o666: "is world-writable",
+        0o644: "has mode 0644: others may read it",
+    }.items():
+        source.chmod(mode)
+        told = refused(tmp_path / "site")
+        assert (told.code, told.where) == ("secrets.vault", str(source))
+        assert because in told.what
+    for mode in (0o755, 0o600):
+        source.chmod(mode)
+        adopt_vault_settings(tmp_path / "site")
+    source.parent.chmod(0o777)
+    assert "is world-writable" in refused(tmp_path / "site").what
+    assert f"the directory {source.parent}, in which it is" in refused(tmp_path / "elsewhere").what
+    source.parent.chmod(0o1777)  # as /tmp
+    adopt_vault_settings(tmp_path / "elsewhere")
+    source.chmod(0o666)
+    refused(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/word", "x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "ansible.cfg").write_text(f"[defaults]\nvault_password_file = {name}\n")
+    assert refused(tmp_path).code == "secrets.ansible-cfg"
+    if "\0" in name:
+        return  # no variable can hold it
+    monkeypatch.setenv(IN_USE, name)
+    assert refused(tmp_path).code == "secrets.vault"
+    assert ansible_environment(content_root())[IN_USE] == name

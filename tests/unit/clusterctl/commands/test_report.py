@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,10 +31,10 @@ all:
 """
 
 
-def result(verdict: str = "pass") -> Document:
+def result(run: str, verdict: str = "pass") -> Document:
     failed = int(verdict == "fail")
     return Document(
-        run="r",
+        run=run,
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T19:58:12Z",
         cluster="mysite",
@@ -57,8 +59,8 @@ def call(site: ClusterDirectory, *words: str) -> int:
 def validated(site: ClusterDirectory, verdict: str = "pass") -> str:
     store = RunStore(site)
     run = store.create("validate", ["--suite", "quick"])
-    files.write_result(run, result(verdict))
-    files.write_reports(run, result(verdict))
+    files.write_result(run, result(run.id, verdict))
+    files.write_reports(run, result(run.id, verdict))
     store.finish(run, 0 if verdict == "pass" else 1, {"verdict": verdict, "culprits": ["gpu02"]})
     return run.id
 
@@ -67,7 +69,7 @@ def test_a_run_leaves_its_result_and_every_report(site):
     run = RunStore(site).get(validated(site))
     names = {path.name for path in run.directory.iterdir()}
     assert {"run.json", "result.json", "report.html", "junit.xml", "report.md", "metrics.prom"} <= names
-    assert files.load(run) == result()
+    assert replace(files.load(run), chain_head="") == result(run.id)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,18 @@ def test_a_report_into_a_pipe(site, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_no_report_waits_at_another_users_pipe(site, tmp_path, capsys, monkeypatch):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # else the test would wait, too
+    identity = validated(site)
+    monkeypatch.setattr("clusterctl.commands.report.trusted_users", frozenset)
+    try:
+        assert call(site, "report", identity, "--output", str(pipe)) == 2
+    finally:
+        os.close(reader)
+    assert "is a pipe that another user made" in capsys.readouterr().err
+
+
 def test_a_report_into_what_is_open_already(site, tmp_path):
     """As with --output >(program), and --output /dev/stdout with a redirection."""
     reader, writer = os.pipe()
@@ -182,6 +196,49 @@ def test_a_run_without_a_result_is_explained(site, capsys):
     run.path("result.json").write_text("{}")
     assert call(site, "report", run.id) == 2
     assert "report.unreadable" in capsys.readouterr().err
+
+
+def changed_result(site: ClusterDirectory, edit: Callable[[dict], object]) -> str:
+    identity = validated(site)
+    path = RunStore(site).get(identity).path("result.json")
+    document = json.loads(path.read_text())
+    edit(document)
+    path.write_text(json.dumps(document))
+    return identity
+
+
+@pytest.mark.parametrize("words", [["report"], ["report", "--format", "json"], ["runs", "show"]])
+def test_the_result_of_another_run_is_not_this_ones(site, capsys, words):
+    identity = changed_result(site, lambda document: document.update(run="x` [click](http://192.0.2.1)"))
+    assert call(site, *words, identity) == 2
+    assert "report.unreadable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [*files.REPORTS, "table"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda document: document["coverage"].update(expected=10**400, warning=10**400 - 2),
+        lambda document: document["environment"].update(nodes={"gpu01": {"gpus": [[]]}}),
+        lambda document: document["environment"].update(nodes={"gpu01": {"gpus": 10**400}}),
+    ],
+    ids=["a figure of 400 digits", "a list for a GPU", "a number for GPUs"],
+)
+def test_a_damaged_result_is_shown_or_explained(site, capsys, form, edit):
+    code = call(site, "report", changed_result(site, edit), "--format", form)
+    said = capsys.readouterr()
+    assert code == 0 or (code == 2 and "report.unreadable" in said.err), said.err
+
+
+def test_a_result_of_which_no_report_can_be_made_is_explained(site, capsys, monkeypatch):
+    def broken(_document: Document, **_options: object) -> str:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr("clusterctl.report.terminal.render", broken)
+    identity = validated(site)
+    for words in (["report", identity], ["runs", "show", identity]):
+        assert call(site, *words) == 2
+        assert "no report can be made of it: OverflowError: int too large" in capsys.readouterr().err
 
 
 def test_runs_are_listed_oldest_first_with_how_they_ended(site, capsys):

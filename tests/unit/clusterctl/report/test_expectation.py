@@ -153,6 +153,15 @@ def test_where_a_gpu_is_gone_no_serial_stands_beside_another():
     assert {gpu.serial for gpu in gone.gpus} == {""}
 
 
+@pytest.mark.parametrize("gpus", [[[]], [1], {"a": 1}, 7, "x"])
+def test_a_list_of_gpus_that_is_none_gives_no_serial(gpus):
+    made = failing()
+    recorded = {**made.environment["nodes"]["gpu03"], "gpus": gpus * 8 if isinstance(gpus, list) else gpus}
+    environment = {**made.environment, "nodes": {**made.environment["nodes"], "gpu03": recorded}}
+    found = nodes.sections(replace(made, environment=environment), ())
+    assert {gpu.serial for node in found.shown if node.name == "gpu03" for gpu in node.gpus} == {""}
+
+
 def test_of_many_nodes_the_troubled_ones_have_sections():
     made = many(200)
     found = nodes.sections(made, heat.maps(made))

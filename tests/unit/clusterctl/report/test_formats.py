@@ -106,6 +106,8 @@ def test_what_a_node_says_is_never_markup():
         if line.startswith("| all-reduce "):
             assert len(re.findall(r"(?<!\\)\|", line)) == 7
     parsed(junit.render(hostile))
+    named = markdown.render(document(run="x` [click](http://192.0.2.1)\n# PASS"))
+    assert not re.search(r"(?<!\\)\]\(|^# PASS$", named, re.MULTILINE)
     assert "<script>" in terminal.render(failing("<script> [red]x[/red]"))
     assert "[red]x[/red]" in terminal.render(failing("<script> [red]x[/red]"))
 

@@ -70,6 +70,39 @@ def test_a_run_that_is_recorded_again_is_compared_with_its_newest_link(cluster: 
     assert (checked.links, checked.runs, checked.problems) == (4, 3, ())
 
 
+def test_a_result_that_is_recorded_again_is_found_whatever_the_head(cluster: ClusterDirectory) -> None:
+    """Who falsified a run and appended a link for it, as our own program does, hid it."""
+    run, kept = runs(cluster)[1], verify(cluster).newest
+    (run / "result.json").write_text('{"verdict": "pass"}')
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"exit_code": 0', '"exit_code": 1'))
+    chain.append(cluster, run.name)
+    told = [
+        f"{name} of run {run.name} was changed between its links 2 and 4"
+        for name in ("result.json", "run.json")
+    ]
+    assert list(verify(cluster, kept).problems) == told
+    assert list(verify(cluster).problems) == told
+
+
+def test_what_was_recorded_again_since_the_head_is_named(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, first = RunStore(cluster), runs(cluster)[0]
+    kept = verify(cluster).newest
+    chain.append(cluster, first.name)  # the same again
+    assert verify(cluster, kept).recorded_again == ()
+    (first / "journal.jsonl").write_text("other\n")
+    store.annotate(store.get(first.name), {"open_jobs": 0})
+    again = f"journal.jsonl and run.json of run {first.name}, recorded again in link 5"
+    checked = verify(cluster, kept)
+    assert (checked.problems, checked.recorded_again) == ((), (again,))
+    assert verify(cluster, checked.newest).recorded_again == ()
+    assert main.run(["-C", str(cluster.root), "runs", "verify", "--head", kept]) == 0
+    text = capsys.readouterr().out
+    assert "nothing up to link 3" not in text
+    assert f"nothing else up to link 3 was changed since the given head was printed than:\n{again}" in text
+
+
 def test_a_changed_cut_or_exchanged_link_is_found(cluster: ClusterDirectory) -> None:
     file = chain.chain_file(cluster)
     first, second, third = file.read_text().splitlines()
@@ -170,6 +203,35 @@ def test_a_chain_without_a_newline_ends_no_command(cluster: ClusterDirectory) ->
     assert chain.head_of(runs(cluster)[0]) == ""
     chain.append(cluster, runs(cluster)[0].name)
     assert verify(cluster).problems[0] == "line 1 of chain.jsonl is not a link"
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("number", '"number": ' + "9" * 4300),
+        ("run", '"run": "x\\nnothing was changed"'),
+        ("run", '"run": "../elsewhere"'),
+        ("run", '"run": ""'),
+    ],
+)
+def test_a_line_that_nobody_of_ours_wrote_is_no_link_and_ends_no_run(
+    cluster: ClusterDirectory, member: str, value: str
+) -> None:
+    file = chain.chain_file(cluster)
+    line = file.read_text().splitlines()[-1]
+    forged = line.replace(f'"{member}":{json.dumps(json.loads(line)[member])}', value)
+    assert forged != line
+    with file.open("a") as stream:
+        stream.write(f"{forged}\n")
+    assert verify(cluster).problems == ("line 4 of chain.jsonl is not a link",)
+    store = RunStore(cluster)
+    store.finish(store.create("apply", []), 0, {})
+    assert chain.read(cluster)[0][-1].number == 4
+
+
+def test_a_record_of_brackets_alone_is_a_changed_one(cluster: ClusterDirectory) -> None:
+    (runs(cluster)[0] / "run.json").write_text("[" * 200_000)
+    assert verify(cluster).problems == (f"run.json of run {runs(cluster)[0].name} was changed",)
 
 
 def test_the_command_says_what_it_proves(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -89,3 +90,20 @@ def test_a_registrys_password_is_kept_and_only_its_form_changes(
     assert shown.stdout.strip() == password
     files[2].write_text("their own\n", encoding="utf-8")
     assert len(run(registry_credentials, environment, **asked)["written"]) == 3
+
+
+@pytest.mark.parametrize("module", [cluster_certificate, registry_credentials])
+def test_a_lock_that_is_a_link_is_not_written_through(tmp_path: Path, module: Any) -> None:
+    victim, directory = tmp_path / "victim", tmp_path / "kept"
+    victim.write_text("mine")
+    directory.mkdir()
+    (directory / ".lock").symlink_to(victim)
+    asked = {
+        cluster_certificate: {"certificate": str(directory / "r.crt"), "key": str(directory / "r.key"),
+                              "names": ["registry01"]},
+        registry_credentials: {"users": [{"name": "r", "user": "r", "servers": ["127.0.0.1:5001"]}]},
+    }[module]  # fmt: skip
+    with contextlib.suppress(json.JSONDecodeError):  # a traceback
+        run(module, {}, directory=str(directory), **asked)
+    assert victim.read_text() == "mine"
+    assert [path.name for path in directory.iterdir()] == [".lock"]

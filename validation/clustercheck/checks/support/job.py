@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import islice
@@ -132,6 +133,12 @@ def _some(nodes: Collection[str]) -> str:
     """The first of them by name: every result says it, and a thousand times a thousand names are many."""
     named = ", ".join(islice(nodes, NAMED))
     return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
+
+
+def commonest(counted: Counter[str]) -> set[str]:
+    """What is counted most: several where they are equally many."""
+    most = max(counted.values(), default=0)
+    return {value for value, count in counted.items() if count == most}
 
 
 def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import socket
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,9 @@ def test_wrong_words_for_ssh_blame_that_host_alone(directory: ClusterDirectory, 
     assert reached.state == "config"
     assert "gpu01" in reached.because
     assert one(directory, keys, 22, ansible_ssh_common_args="'unclosed").state == "config"
+    for name in ("ansible_ssh_common_args", "ansible_ssh_private_key_file"):
+        reached = one(directory, keys, 22, **{name: "a\0b"})
+        assert (reached.state, reached.because) == ("config", f"{name} of gpu01 holds a NUL character")
 
 
 def test_the_operators_agent_is_asked(
@@ -179,3 +184,51 @@ def test_a_host_that_sends_without_end_before_its_key_is_left(
     # The limit of bytes ends it: with that of time it would be "silent" or "timeout".
     assert reached.state == "closed", reached
     assert acting_characters(reached.because) == []
+
+
+def test_a_host_whose_packets_cannot_be_read_fails_alone(directory: ClusterDirectory, keys: Keys) -> None:
+    """paramiko raises anything at all on them, not only its own errors."""
+    name_list = struct.pack(">I", 2) + b"\xff\xfe"  # no UTF-8
+    payload = bytes([20]) + bytes(16) + name_list * 10 + bytes(5)
+    padding = 8 + -(5 + len(payload)) % 8
+    packet = struct.pack(">IB", 1 + len(payload) + padding, padding) + payload + bytes(padding)
+    with (
+        raw_server(b"SSH-2.0-OpenSSH_9.6\r\n" + packet, hang_up=False) as hostile,
+        ssh_server([keys.host], {"ops": keys.user}) as good,
+    ):
+        for port in (hostile.port, good.port):
+            pin(directory, port, keys.host)
+        found = scan(directory, hosts(directory, keys, hostile.port, good.port), limit_s=LIMIT_S)
+    assert [one.state for one in found] == ["incompatible", "ok"]
+    assert "what it sends cannot be read: UnicodeDecodeError" in found[0].because
+
+
+def test_keys_that_paramiko_cannot_use_are_named_and_the_others_tried(
+    directory: ClusterDirectory, keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key on a FIDO token, a home directory of nobody: ssh's configuration has them for other hosts too."""
+    token = tmp_path / "id_ed25519_sk"
+    token.write_text(fido_key())
+    configuration = tmp_path / "config"
+    files = (token, "~nobody-of-that-name/key", keys.user_file)
+    configuration.write_text("".join(f"IdentityFile {file}\n" for file in files))
+    with ssh_server([keys.host], {"ops": keys.other}) as served:
+        pin(directory, served.port, keys.host)
+        options = {"ansible_ssh_private_key_file": "", "ansible_ssh_common_args": f"-F {configuration}"}
+        reached = one(directory, keys, served.port, **options)
+    assert reached.state == "auth"
+    assert "(id_ed25519_sk cannot be read: " in reached.because
+    assert "(key cannot be read: " in reached.because
+    assert reached.because.count("id_user") == 1
+
+
+def fido_key() -> str:
+    def text(content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + content
+
+    kind, public = text(b"sk-ssh-ed25519@openssh.com"), text(b"\1" * 32) + text(b"ssh:")
+    private = struct.pack(">II", 7, 7) + kind + public + b"\1" + text(b"h" * 64) + text(b"") + text(b"c")
+    private += bytes(range(1, 1 + -len(private) % 8))
+    body = b"openssh-key-v1\0" + text(b"none") * 2 + text(b"") + struct.pack(">I", 1)
+    encoded = base64.b64encode(body + text(kind + public) + text(private)).decode()
+    return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{encoded}\n-----END OPENSSH PRIVATE KEY-----\n"
