@@ -98,7 +98,7 @@ def _require_trusted(path: Path, root: Path) -> None:
     if because:
         name = shlex.quote(str(path))
         mode = "go-w" if path.stat().st_mode & 0o111 else "600"
-        hint = f"Nobody else may be able to change it: chown it to you, chmod {mode} {name}, or use another."
+        hint = f"Nobody else may read or change it: chown it to you, chmod {mode} {name}, or use another."
         raise _not_used(f"the vault password's file is not used: {because}", str(path), hint)
 
 
