@@ -53,7 +53,13 @@ class JobRunner:
         """The same for one rank per node; the ranks use a secret of their own to connect to each other."""
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)
-        arguments = {**self.suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
+        names = {name for node in nodes for name in evidence.spec.settings_of(node).environment}
+        arguments = {
+            **self.suite.jobs[job].arguments,
+            **more,
+            "variables": sorted(names),
+            "secret": secrets.token_hex(16),
+        }
         outcome = self.launch(evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s)
         return add_outcome(evidence, job, outcome)
 
@@ -93,6 +99,7 @@ class JobRunner:
             ranks_per_node=ranks_per_node,
             environment=environment or {},
             nccl_log=job == all_reduce.JOB,
+            site_environment={node: each.environment for node, each in settings.items() if each.environment},
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:
