@@ -19,8 +19,8 @@ MAX_VARIABLES, MAX_NAME, MAX_VALUE = 64, 96, 1024  # characters of a name and of
 NCCL = "NCCL_"
 # NCCL and its plugins, UCX, Gloo, Open MPI, HPC-X, verbs, libfabric, the frameworks.
 PREFIXES = (
-    NCCL, "UCX_", "GLOO_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "HPCX_", "HCOLL_", "SHARP_", "UCC_", "OFI_NCCL_",
-    "FI_", "IBV_", "RDMAV_", "MLX5_", "TORCH_NCCL_", "FLAGS_", "CUDA_DEVICE_MAX_",
+    NCCL, "UCX_", "GLOO_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "HPCX_", "HCOLL_", "SHARP_", "UCC_",
+    "OFI_NCCL_", "FI_", "IBV_", "RDMAV_", "MLX5_", "TORCH_NCCL_", "FLAGS_", "CUDA_DEVICE_MAX_",
 )  # fmt: skip
 # What clusterctl sets itself, or reads: where a rank is, its GPU, how it starts, and NCCL's log.
 OWN_PREFIXES = ("CLUSTERCTL_", "PADDLE_", "LD_", "PYTHON", "OMPI_COMM_", "OMPI_UNIVERSE_", "PMIX_RANK")
@@ -39,22 +39,22 @@ Refusal = tuple[str, str]  # what is wrong, and a hint
 
 
 @cache
-def _table() -> Mapping[str, Any]:
-    table: dict[str, Any] = yaml.safe_load(
-        Path(__file__).with_name("nccl_variables.yml").read_text(encoding="utf-8")
-    )
-    return table
+def table() -> Mapping[str, Any]:
+    """NCCL's names, with the newest version that has been read and the source."""
+    text = Path(__file__).with_name("nccl_variables.yml").read_text(encoding="utf-8")
+    read: dict[str, Any] = yaml.safe_load(text)
+    return read
 
 
 @cache
 def nccl_names() -> frozenset[str]:
     """Every variable that a version of NCCL reads."""
-    return frozenset(_table()["names"])
+    return frozenset(table()["names"])
 
 
 def nccl_version() -> str:
     """The newest version of NCCL whose variables are known."""
-    return str(_table()["version"])
+    return str(table()["version"])
 
 
 def refuse_name(name: str) -> Refusal | None:
@@ -123,10 +123,11 @@ def _one_letter_off(name: str) -> str:
         return ""
     if name.upper() in nccl_names():
         return name.upper()
-    return next((known for known in sorted(nccl_names()) if _differs_in_one(name, known)), "")
+    return next((known for known in sorted(nccl_names()) if differs_in_one(name, known)), "")
 
 
-def _differs_in_one(a: str, b: str) -> bool:
+def differs_in_one(a: str, b: str) -> bool:
+    """Whether two different names differ by one letter, or by two neighbours that are swapped."""
     if abs(len(a) - len(b)) > 1:
         return False
     start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -128,7 +128,7 @@ def _not_up(
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     if dead and up and declared is None and evidence.fabric.equals(node):
         why, source = (
-            ("next to a GPU", RAILS) if chosen is None else ("a rail", "hardware_rails, NCCL_IB_HCA")
+            ("next to a GPU", RAILS) if chosen is None else ("a rail", f"hardware_rails, {IB_HCA}")
         )
         because = f"{describe_states(dead)}: {why}, and down on all equal nodes"
         return failed(because, len(up), len(up) + len(dead), unit="ports", source=source, remedy=DECLARE)
