@@ -71,14 +71,19 @@ def own_facts(document: Document, node: str) -> tuple[tuple[str, str], ...]:
 
 
 def job_environment(document: Document) -> list[str]:
-    """The variables that the settings gave the ranks, as NAME=value, with the nodes where not all have it."""
+    """The variables that the settings gave the ranks, as `list_variables` has them."""
     known = {name: record.get(JOB_ENVIRONMENT) for name, record in known_nodes(document).items()}
+    return list_variables({node: each if isinstance(each, Mapping) else {} for node, each in known.items()})
+
+
+def list_variables(by_node: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Each variable as NAME=value, with the nodes where not all have it."""
     found: dict[str, list[str]] = {}
-    for node, variables in known.items():
-        for name, item in variables.items() if isinstance(variables, Mapping) else ():
+    for node, variables in by_node.items():
+        for name, item in variables.items():
             found.setdefault(f"{name}={_text(item)}", []).append(node)
     return [
-        text if len(nodes) == len(known) else f"{text} on {names_in_ranges(nodes)}"
+        text if len(nodes) == len(by_node) else f"{text} on {names_in_ranges(nodes)}"
         for text, nodes in sorted(found.items())
     ]
 

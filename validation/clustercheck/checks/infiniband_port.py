@@ -127,9 +127,7 @@ def _not_up(
     cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     if dead and up and declared is None and evidence.fabric.equals(node):
-        why, source = (
-            ("next to a GPU", RAILS) if chosen is None else ("a rail", f"hardware_rails, {IB_HCA}")
-        )
+        why, source = ("next to a GPU", RAILS) if chosen is None else ("a rail", f"hardware_rails, {IB_HCA}")
         because = f"{describe_states(dead)}: {why}, and down on all equal nodes"
         return failed(because, len(up), len(up) + len(dead), unit="ports", source=source, remedy=DECLARE)
     untold = not rails and any(_card(link) not in cabled for link in unsure)
