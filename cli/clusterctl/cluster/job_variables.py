@@ -35,6 +35,9 @@ OWN = {
 OWN_HINT = (
     "Remove it. A plugin that NCCL is to load is named by its path: NCCL_NET_PLUGIN, NCCL_TUNER_PLUGIN."
 )
+# The greatest besides -1, which is the choice of NCCL: fields of a packet, a port's table of addresses.
+MAX_NUMBERS = {"NCCL_IB_TC": 255, "NCCL_IB_FIFO_TC": 255, "NCCL_IB_SL": 15, "NCCL_IB_GID_INDEX": 255}
+LISTS = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME")
 Refusal = tuple[str, str]  # what is wrong, and a hint
 
 
@@ -88,6 +91,19 @@ def refuse_value(name: str, value: Any) -> Refusal | None:
         return f"the value of {name} has {len(text)} characters", f"It has at most {MAX_VALUE}."
     if not text.isprintable():
         return f"the value of {name} has a control character", "Write it on one line, without tabs."
+    most = MAX_NUMBERS.get(name)
+    if most is not None and not (
+        text == "-1" or (text.isascii() and text.isdecimal() and len(text) < 5 and int(text) <= most)
+    ):
+        return (
+            f"{name} is not a number up to {most}: {text[:40]!r}",
+            "Write it in decimal digits; 106 for 0x6a.",
+        )
+    if name in LISTS and " " in text:
+        return (
+            f"{name} has a blank: {text[:80]!r}",
+            "NCCL takes it as part of a name: separate by commas alone.",
+        )
     return None
 
 

@@ -18,7 +18,8 @@ class HcaList:
 
     def selects(self, adapter: str, port: int) -> bool:
         """Whether NCCL may use this port."""
-        return any(self.matches(entry, adapter, port) for entry in self.entries) is not self.exclude
+        found = not self.entries or any(self.matches(entry, adapter, port) for entry in self.entries)
+        return found is not self.exclude
 
     def matches(self, entry: Entry, adapter: str, port: int) -> bool:
         """Whether an entry is of this port."""
@@ -28,19 +29,21 @@ class HcaList:
 
 
 def parse_hca_list(text: str) -> HcaList | None:
-    """What the text selects; None where it is empty, which is every adapter.
+    """What the text selects; None where it names nothing, which is every adapter (after ``^`` none).
 
     First ``^`` for all but these, then ``=`` for exact names; entries as adapter:port, with NCCL 2.30's rail
-    and plane behind the port [NCCL, environment variables: NCCL_IB_HCA; src/misc/utils.cc].
+    and plane behind the port. Blanks belong to names [NCCL, environment variables: NCCL_IB_HCA;
+    src/misc/utils.cc, parseStringList].
     """
-    text = text.strip()
     exclude, text = text.startswith("^"), text.removeprefix("^")
     exact, text = text.startswith("="), text.removeprefix("=")
-    entries = tuple(_entry(part) for part in text.split(",") if part.strip())
-    return HcaList(entries, exact, exclude) if entries else None
+    entries = tuple(_entry(part) for part in text.split(",") if part.partition(":")[0])
+    return HcaList(entries, exact, exclude) if entries or exclude else None
 
 
 def _entry(text: str) -> Entry:
-    name, _, rest = text.strip().partition(":")
+    name, _, rest = text.partition(":")
     number = rest.partition(":")[0]
-    return name, int(number) if number.isdecimal() else None
+    if not number:
+        return name, None
+    return name, int(number) if number.isdecimal() else 0  # as atoi of what is no number: no port has it

@@ -113,6 +113,22 @@ def test_another_value_is_refused(value: object, says: str) -> None:
     assert refused is not None and says in refused[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "wrong"),
+    [
+        ("NCCL_IB_TC", ["0", "255", 106, "-1"], ["256", "0x6a", "", "-2", "1 ", "3.0", "\u0661", "9" * 5000]),
+        ("NCCL_IB_SL", ["15"], ["16"]),
+        ("NCCL_IB_GID_INDEX", ["-1", "3"], ["three"]),
+        ("NCCL_IB_HCA", ["^=mlx5_0,mlx5_1:1", ""], ["mlx5_0, mlx5_1", " mlx5_0"]),
+        ("NCCL_SOCKET_IFNAME", ["=eth0"], ["eth0 eth1"]),
+        ("NCCL_ALGO", ["allreduce:tree; broadcast:ring"], []),
+    ],
+)
+def test_values_whose_form_checks_rely_on_have_it(name: str, good: list[object], wrong: list[object]) -> None:
+    assert [refuse_value(name, value) for value in good] == [None] * len(good)
+    assert all(refuse_value(name, value) for value in wrong)
+
+
 def test_a_name_of_a_newer_nccl_is_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = {
         "NCCL_IB_TRAFFIC_CLASS": "1",
