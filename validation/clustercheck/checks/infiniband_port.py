@@ -17,7 +17,7 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.declared_rails import declare, find_missing_rails, select_rails
+from clustercheck.checks.support.declared_rails import declare, find_missing_rails, select_questioned
 from clustercheck.checks.support.rdma import (
     DRIVER,
     NO_ADAPTER,
@@ -36,7 +36,7 @@ from clustercheck.checks.support.rdma import (
 )
 from clustercheck.checks.support.rdma_slot import poor_slot
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.evidence.rails import IB_HCA, near_gpus
+from clustercheck.evidence.rails import near_gpus
 from clustercheck.expect.rdma import LANES, lanes_missing
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
@@ -48,8 +48,8 @@ SUBNET_MANAGER = (
     "look at `sminfo` on a node whose port is active, and at the partition of this port."
 )
 DECLARE = (
-    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none): nothing else tells a "
-    "port that was never cabled from one whose cable is out."
+    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none), or in hardware_rails "
+    "which adapters: nothing else tells a port that was never cabled from one whose cable is out."
 )
 
 
@@ -121,15 +121,14 @@ def _not_up(
         because = "; ".join(told) + (f"; up on {min(others)} equal nodes" if others else "")
         expected = len({*(place_of(link) for link in up), *wanted, *map(place_of, waiting)})
         return failed(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
-    chosen = select_rails(evidence, node, down)
-    unsure = [link for link in (down if chosen is None else chosen) if link[1].link_layer == "InfiniBand"]
-    rails = near_gpus(evidence.nodes[node]) if chosen is None else {link[0].name for link in chosen}
+    questioned = select_questioned(evidence, node, down)
+    unsure = [link for link in questioned if link[1].link_layer == "InfiniBand"]
+    rails = near_gpus(evidence.nodes[node])
     cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     if dead and up and declared is None and evidence.fabric.equals(node):
-        why, source = ("next to a GPU", RAILS) if chosen is None else ("a rail", f"hardware_rails, {IB_HCA}")
-        because = f"{describe_states(dead)}: {why}, and down on all equal nodes"
-        return failed(because, len(up), len(up) + len(dead), unit="ports", source=source, remedy=DECLARE)
+        because = f"{describe_states(dead)}: next to a GPU, and down on all equal nodes"
+        return failed(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     untold = not rails and any(_card(link) not in cabled for link in unsure)
     if unsure and declared is None and (untold or not (up and evidence.fabric.equals(node))):
         return not_run(

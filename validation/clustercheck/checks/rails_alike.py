@@ -24,9 +24,7 @@ def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
     rails = [
         each
         for each in adapters
-        if declared is None
-        or declared.hca is None
-        or any(declared.selects(each.name, port.number) for port in each.ports)
+        if declared is None or any(declared.selects(each.name, port.number) for port in each.ports)
     ]
     boards = Counter(
         f"{each.board or each.name} ({', '.join(sorted({port.link_layer for port in each.ports}))})"

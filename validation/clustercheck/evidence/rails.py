@@ -38,18 +38,23 @@ class Rails:
 
 @dataclass(frozen=True)
 class DeclaredRails:
-    """The adapters that the operator chose for compute by the setting ``source``; without ``hca`` none:
-    jobs are to talk over sockets."""
+    """The adapters that the operator chose for compute by the setting ``source``; all where ``hca`` is None.
+
+    With ``sockets`` jobs are set to use none of them.
+    """
 
     source: str
-    hca: HcaList | None = None
+    hca: HcaList | None
+    sockets: bool = False
 
     def selects(self, adapter: str, port: int) -> bool:
         """Whether this port is for compute."""
-        return self.hca is not None and self.hca.selects(adapter, port)
+        return self.hca is None or self.hca.selects(adapter, port)
 
     def among(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The ports of the probe's part rdma that are for compute."""
+        """The ports of the probe's part rdma that jobs use."""
+        if self.sockets:
+            return []
         numbers = [(port, str(port.get("port"))) for port in records]
         return [
             port
@@ -61,14 +66,12 @@ class DeclaredRails:
 def declared_rails(evidence: Evidence, node: str) -> DeclaredRails | None:
     """What the settings say of it, hardware_rails before NCCL_IB_HCA; None where the topology decides."""
     environment = evidence.spec.settings_of(node).environment
-    if environment.get("NCCL_NET", "").lower() == "socket":
-        return DeclaredRails("NCCL_NET")
-    if environment.get("NCCL_IB_DISABLE", "0").strip() not in ("", "0"):
-        return DeclaredRails("NCCL_IB_DISABLE")
-    if rails := evidence.declared[node].rails:
-        return DeclaredRails("hardware_rails", parse_hca_list("=" + ",".join(rails)))
-    chosen = parse_hca_list(environment.get(IB_HCA, ""))
-    return DeclaredRails(IB_HCA, chosen) if chosen is not None else None
+    rails = evidence.declared[node].rails
+    by_name = environment.get("NCCL_NET", "").lower() == "socket"
+    sockets = by_name or environment.get("NCCL_IB_DISABLE", "0").strip() not in ("", "0")
+    source = "hardware_rails" if rails else IB_HCA
+    hca = parse_hca_list(f"={','.join(rails)}" if rails else environment.get(IB_HCA, ""))
+    return DeclaredRails(source, hca, sockets) if sockets or hca is not None else None
 
 
 def adapters_of(node: NodeEvidence, declared: DeclaredRails | None = None) -> Rails:

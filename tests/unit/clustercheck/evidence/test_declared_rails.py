@@ -168,6 +168,37 @@ def test_an_uncabled_port_of_infiniband_that_is_no_rail_is_no_question() -> None
     assert {r.verdict for r in all_of("infiniband-port", declare("mlx5_0", "mlx5_2")(dead))} == {Verdict.PASS}
 
 
+def test_a_card_that_nccls_choice_happens_to_include_need_not_be_cabled() -> None:
+    """`NCCL_IB_HCA: mlx5` says little: what is down on all nodes and next to no GPU stays no question."""
+
+    def far(raw: dict[str, Any]) -> None:
+        port = raw["infiniband"]["devices"][2]["ports"][0]
+        port.update(DOWN, link_layer="InfiniBand")
+
+    spare = seeding.chain(*(seeding.edit(node, far) for node in NODES))(sample.healthy())
+    assert {r.verdict for r in all_of("infiniband-port", spare)} == {Verdict.PASS}
+    chosen = with_environment(spare, NCCL_IB_HCA="mlx5")
+    assert {r.verdict for r in all_of("infiniband-port", chosen)} == {Verdict.PASS}
+
+
+def test_one_node_alone_has_no_open_question_once_its_rails_are_named() -> None:
+    alone = edit_port("gpu01", 1, **DOWN)(sample.healthy(1))
+    assert all_of("infiniband-port", alone)[0].verdict is Verdict.NOT_RUN
+    assert all_of("infiniband-port", declare("mlx5_0")(alone))[0].verdict is Verdict.PASS
+    assert (
+        all_of("infiniband-port", with_environment(alone, NCCL_IB_HCA="=mlx5_0"))[0].verdict is Verdict.PASS
+    )
+    assert (
+        all_of("infiniband-port", with_environment(alone, NCCL_IB_HCA="mlx5"))[0].verdict is Verdict.NOT_RUN
+    )
+
+
+def test_declared_rails_are_looked_at_even_where_jobs_use_sockets() -> None:
+    dead = everywhere(2, **DOWN)(sample.healthy())
+    found = all_of("infiniband-port", declare("mlx5_2", environment={"NCCL_IB_DISABLE": "1"})(dead))
+    assert {r.verdict for r in found} == {Verdict.FAIL}
+
+
 def test_a_choice_that_leaves_nccl_no_adapter_fails_and_names_the_ports() -> None:
     found = all_of("infiniband-port", with_environment(sample.healthy(), NCCL_IB_HCA="=mlx4_0"))
     assert {r.verdict for r in found} == {Verdict.FAIL}

@@ -26,6 +26,14 @@ def select_rails(evidence: Evidence, node: str, links: Sequence[Link]) -> list[L
     return [link for link in links if declared.selects(link[0].name, link[1].number)]
 
 
+def select_questioned(evidence: Evidence, node: str, links: Sequence[Link]) -> Sequence[Link]:
+    """Ports of which the settings do not say whether they must be up: none where hardware_rails is set."""
+    if evidence.declared[node].rails:
+        return []
+    rails = select_rails(evidence, node, links)
+    return links if rails is None else rails
+
+
 def chosen_number(environment: Mapping[str, str], name: str) -> int | None:
     """The number that a variable of the ranks has; None where it is unset or leaves the choice to NCCL."""
     text = environment.get(name, "").strip()

@@ -88,7 +88,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
     chosen = {node: declared_rails(evidence, node) for node in nodes}
     rails = {node: adapters_of(evidence.nodes[node], chosen[node]) for node in nodes}
     declared = {node: evidence.declared[node].rdma_ports for node in nodes}
-    by_sockets = [node for node, rail in chosen.items() if rail is not None and rail.hca is None]
+    by_sockets = [node for node, rail in chosen.items() if rail is not None and rail.sockets]
     own_interface = [n for n in nodes if "NCCL_SOCKET_IFNAME" in evidence.spec.settings_of(n).environment]
     topologies: dict[str, Topology] = {}
     for node in nodes:
