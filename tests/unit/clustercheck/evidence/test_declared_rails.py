@@ -13,7 +13,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.rdma_write import PAIRS, arguments_of
 from clustercheck.checks.support import nccl, seeding
 from clustercheck.checks.support.declared_rails import declare
-from clustercheck.checks.support.rdma import edit_adapter, edit_port, lose_adapter
+from clustercheck.checks.support.rdma import edit_adapter, edit_port, lose_adapter, without_drivers
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import adapters_of, compute_ports, declared_rails
 from clustercheck.launch.model import RankOutcome
@@ -123,16 +123,27 @@ def test_gpus_have_their_rails_among_the_declared_adapters() -> None:
 
 
 def test_what_is_expected_of_nccls_log_follows_the_environment() -> None:
-    def site(**environment: str) -> Any:
+    def site(ports: int | None = None, **environment: str) -> Any:
         found = with_environment(sample.healthy(), **environment)
+        nodes = tuple(replace(node, rdma_ports=ports) for node in found.spec.nodes)
+        found = replace(found, spec=replace(found.spec, nodes=nodes))
         outcome = found.jobs["all_reduce"]
         return nccl.site_of(found, replace(outcome, facts={"interfaces": dict.fromkeys(NODES, "eth0")}))
 
     assert set(site().rdma) == set(site().interfaces) == set(NODES)
     assert site(NCCL_IB_DISABLE="1").rdma == []
+    assert site(NCCL_IB_DISABLE="1", ports=2).rdma == [] and set(site(ports=2).rdma) == set(NODES)
     assert site(NCCL_SOCKET_IFNAME="ens").interfaces == {}
     assert list(site().adapters["gpu01"]) == ["mlx5_0", "mlx5_1"]
     assert site(NCCL_IB_HCA="^mlx5_1").adapters["gpu01"] == []  # half of the GPUs are next to none of them
+
+
+@pytest.mark.parametrize(("rail", "storage", "expected"), [("PIX", "PHB", 1), ("PHB", "PIX", 0)])
+def test_gpudirect_is_expected_of_rails_alone(rail: str, storage: str, expected: int) -> None:
+    topo = topology(1, 1).replace("PXB", rail).replace("SYS", storage)
+    found = declare("mlx5_0")(over(hdr(2), {GIB_IN_MIB: 20.0}, topo=topo))
+    site = nccl.site_of(found, found.jobs["all_reduce"])
+    assert list(site.adapters["gpu01"]) == ["mlx5_0"] and site.gpudirect.count("gpu01") == expected
 
 
 def all_of(check: str, evidence: Evidence) -> list[Result]:
@@ -193,6 +204,23 @@ def test_one_node_alone_has_no_open_question_once_its_rails_are_named() -> None:
     )
 
 
+def test_the_second_port_of_a_rail_named_without_a_port_need_not_be_cabled() -> None:
+    def second_port(device: dict[str, Any]) -> None:
+        device["ports"].append({**device["ports"][0], "port": "2", **DOWN})
+
+    alone = edit_adapter("gpu01", 0, second_port)(sample.healthy(1))
+    assert all_of("infiniband-port", alone)[0].verdict is Verdict.NOT_RUN
+    assert all_of("infiniband-port", declare("mlx5_0", "mlx5_1")(alone))[0].verdict is Verdict.PASS
+    assert all_of("infiniband-port", declare("mlx5_0:2")(alone))[0].verdict is Verdict.FAIL
+
+
+def test_declared_rails_of_nodes_without_any_adapter_are_missing() -> None:
+    none = without_drivers(*NODES)(sample.healthy())
+    found = all_of("infiniband-port", declare("mlx5_0", "mlx5_1")(none))
+    assert {r.verdict for r in found} == {Verdict.FAIL}
+    assert "0 of 2 declared rails are up" in found[0].because and "modprobe mlx5_ib" in found[0].remedy
+
+
 def test_declared_rails_are_looked_at_even_where_jobs_use_sockets() -> None:
     dead = everywhere(2, **DOWN)(sample.healthy())
     found = all_of("infiniband-port", declare("mlx5_2", environment={"NCCL_IB_DISABLE": "1"})(dead))
@@ -240,6 +268,8 @@ def test_ib_write_bw_measures_the_rails_with_the_address_and_class_that_nccl_use
     assert arguments_of(chosen, ["gpu01"])[0] == [
         {"device": "mlx5_2", "port": 1, "gid": 5, "traffic_class": 106, "service_level": 3}
     ]
+    of_roce_alone = with_environment(sample.healthy(), NCCL_IB_GID_INDEX="5")
+    assert [port["gid"] for port in arguments_of(of_roce_alone, ["gpu01"])[0]] == [None, None, 5]
     left_to_nccl = with_environment(sample.healthy(), NCCL_IB_GID_INDEX="-1")
     assert arguments_of(left_to_nccl, ["gpu01"])[0] == plain
 

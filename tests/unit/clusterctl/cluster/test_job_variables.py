@@ -170,6 +170,8 @@ def test_ranks_are_held_to_the_rails_unless_the_site_says_itself() -> None:
     assert give_rails(("mlx5_0", "mlx5_1:1"), {}) == {"NCCL_IB_HCA": "=mlx5_0,mlx5_1:1"}
     own = {"NCCL_IB_HCA": "^=mlx5_2"}
     assert give_rails(("mlx5_0", "mlx5_1:1"), own) == own
+    second = {"NCCL_IB_HCA": "=mlx5_0:2"}
+    assert give_rails(("mlx5_0",), second) == second
 
 
 @pytest.mark.parametrize("value", ["^=mlx5_1", "=mlx5_0", "=mlx5_0,mlx5_1:2", "mlx4"])
