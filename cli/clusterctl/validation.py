@@ -18,7 +18,7 @@ from clustercheck.running import session, suites
 from clustercheck.running.suites import Suite
 from clustercheck.spec import ClusterSpec
 from clusterctl import console
-from clusterctl.cluster import acknowledged
+from clusterctl.cluster import acknowledged, job_variables
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
@@ -129,7 +129,8 @@ def make_plan(request: ValidateRequest) -> ValidationPlan:
     found = pinned(opened(request.cluster))
     warn(found)
     inventory = found.inventory
-    spec = limited(cluster_spec(inventory), inventory, request.limit)
+    spec = limited(cluster_spec(inventory, request.suite), inventory, request.limit)
+    job_variables.warn(spec.settings_of(node.name).environment for node in spec.nodes)
     spec = spec.with_framework(request.framework) if request.framework else spec
     spec = acknowledged_in(spec, inventory.directory) if request.since_ack else spec
     return ValidationPlan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property
 
@@ -60,7 +60,7 @@ class Mount:
 class NodeSettings:
     """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec.
 
-    ``strict``: what is a warning elsewhere fails there.
+    ``strict``: what is a warning elsewhere fails there. ``environment`` are variables of every rank.
     """
 
     driver_version: str = ""
@@ -70,6 +70,7 @@ class NodeSettings:
     mounts: tuple[Mount, ...] = ()
     framework: str = "paddle"
     strict: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 MIG_DISABLED = "disabled"
@@ -97,7 +98,7 @@ class NodeSpec:
     count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
     ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
     nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be (`mig_layout`),
-    empty if unset.
+    empty if unset. ``rails`` are the adapters for compute (``mlx5_0``, ``mlx5_1:1``); none if not declared.
     """
 
     name: str
@@ -113,6 +114,7 @@ class NodeSpec:
     rdma_gbps: int | None = None
     leaf_switch: str = ""
     mig: str = ""
+    rails: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class ClusterSpec:
     mounts: tuple[Mount, ...] = ()
     framework: str = "paddle"
     exclusions: tuple[Exclusion, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def settings_of(self, name: str) -> NodeSettings:
         """What is asked of this node: its own settings, else the cluster's."""
@@ -143,6 +146,7 @@ class ClusterSpec:
             self.container_gpu_arguments,
             self.mounts,
             self.framework,
+            environment=self.environment,
         )
 
     def with_framework(self, framework: str) -> ClusterSpec:

@@ -10,8 +10,10 @@ import yaml
 
 from clustercheck.parse.plain_text import shortened
 from clustercheck.spec import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
+from clusterctl.cluster import job_variables
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.rails import MAX_RAILS, give_rails, refuse_rail
 from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
@@ -23,29 +25,30 @@ IMAGE = (
 CDI_ARGUMENTS = ("--device", "nvidia.com/gpu=all")
 
 
-def cluster_spec(inventory: Inventory) -> ClusterSpec:
+def cluster_spec(inventory: Inventory, suite: str = "") -> ClusterSpec:
     """The cluster as declared; quarantined nodes are in it, excluded by name.
 
-    ``image`` is empty if no digest or no registry is declared. Raises ClusterctlError for a template
-    that cannot be evaluated.
+    ``suite`` is that whose environment the ranks get. ``image`` is empty if no digest or no registry is
+    declared. Raises ClusterctlError for a template that cannot be evaluated.
     """
     nodes = inventory.gpu_nodes
     name = setting(nodes[0], "cluster_name") if nodes else None
-    settings = _settings(nodes[0], inventory) if nodes else NodeSettings()
+    settings = _settings(nodes[0], inventory, suite) if nodes else NodeSettings()
     return ClusterSpec(
         name=str(name or inventory.directory.root.name),
-        nodes=tuple(_node(host, inventory) for host in nodes),
+        nodes=tuple(_node(host, inventory, suite) for host in nodes),
         driver_version=settings.driver_version,
         driver_branch=settings.driver_branch,
         image=settings.image,
         container_gpu_arguments=settings.container_gpu_arguments,
         mounts=settings.mounts,
         framework=settings.framework,
+        environment=settings.environment,
         exclusions=exclusions({host.name: setting(host, "validation_exclusions") for host in nodes}),
     )
 
 
-def _settings(host: Host, inventory: Inventory) -> NodeSettings:
+def _settings(host: Host, inventory: Inventory, suite: str) -> NodeSettings:
     """What is asked of this host: group_vars and host_vars may differ by host."""
     cdi = setting(host, "nvidia_container_toolkit_mode") == "cdi"
     return NodeSettings(
@@ -56,7 +59,52 @@ def _settings(host: Host, inventory: Inventory) -> NodeSettings:
         mounts=_mounts(host),
         framework=_text(host, "validation_framework") or NodeSettings().framework,
         strict=is_true(setting(host, "validation_strict")),
+        environment=_environment(host, suite),
     )
+
+
+def _environment(host: Host, suite: str) -> dict[str, str]:
+    """The variables of the host's ranks in a suite. Raises ClusterctlError where one may not be given."""
+    problems: list[job_variables.Refusal] = []
+    variables: dict[str, str] = {}
+    of_suites = setting(host, job_variables.SUITES_SETTING) or {}
+    of_suite = (of_suites.get(suite) or {}) if isinstance(of_suites, Mapping) else of_suites
+    for declared in (setting(host, job_variables.SETTING) or {}, of_suite):
+        if not isinstance(declared, Mapping):
+            problems.append((f"{shortened(repr(declared), 80)} is not a mapping", "Write NAME: value."))
+        else:
+            problems += job_variables.check_all(declared)
+            variables.update({str(name): str(value) for name, value in declared.items()})
+    try:
+        variables = give_rails(_rails(host), variables)
+    except ValueError as error:
+        problems.append((str(error), "Name the same adapters in both, or set one of them."))
+    if problems:
+        what, hint = problems[0]
+        raise ClusterctlError(
+            f"{job_variables.SETTING} of {host.name}: {what}",
+            code="inventory.environment",
+            where=host.name,
+            hint=hint,
+        )
+    return variables
+
+
+def _rails(host: Host) -> tuple[str, ...]:
+    """The declared rails. Raises ClusterctlError where a template makes them something else."""
+    declared = setting(host, "hardware_rails") or []
+    rails = [str(each) for each in declared] if isinstance(declared, list) else [str(declared)]
+    refused = next((found for rail in rails if (found := refuse_rail(rail))), None)
+    if refused is None and len(rails) > MAX_RAILS:
+        refused = (f"{len(rails)} adapters are named", f"NCCL uses at most {MAX_RAILS}.")
+    if refused is not None:
+        raise ClusterctlError(
+            f"hardware_rails of {host.name}: {refused[0]}",
+            code="inventory.rails",
+            where=host.name,
+            hint=refused[1],
+        )
+    return tuple(rails)
 
 
 def _mounts(host: Host) -> tuple[Mount, ...]:
@@ -81,7 +129,7 @@ def _with_defaults(host: Host) -> Variables:
     return Variables({**role_defaults(), **host.variables}, host.context, host.name)
 
 
-def _node(host: Host, inventory: Inventory) -> NodeSpec:
+def _node(host: Host, inventory: Inventory, suite: str) -> NodeSpec:
     return NodeSpec(
         name=host.name,
         address=host.address,
@@ -89,12 +137,13 @@ def _node(host: Host, inventory: Inventory) -> NodeSpec:
         gpu_model=_text(host, "hardware_gpu_model"),
         profile=_text(host, "hardware_profile"),
         excluded=f"quarantined: {host.quarantined}" if host.quarantined is not None else "",
-        settings=_settings(host, inventory),
+        settings=_settings(host, inventory, suite),
         memory_gib=_number(host, "hardware_memory_gib", code="inventory.memory"),
         rdma_ports=_number(host, "hardware_rdma_ports", code="inventory.rdma"),
         rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
         leaf_switch=_text(host, "hardware_leaf_switch"),
         mig=_mig(host),
+        rails=_rails(host),
     )
 
 

@@ -21,6 +21,7 @@ from clusterctl.cluster.opened import opened
 from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.report import baselines, terminal, validate_explained
+from clusterctl.report.inventory import list_variables
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.validation import ValidateRequest, ValidationPlan, make_plan, validate
 
@@ -152,7 +153,7 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
 
 
 def _announce(plan: ValidationPlan) -> None:
-    """Say which nodes and checks, what is excluded, and the baseline."""
+    """Say which nodes and checks, what is excluded, what the jobs are given, and the baseline."""
     nodes = [node.name for node in plan.spec.nodes if not node.excluded]
     console.say(
         f"validate {counted(len(nodes), 'node')} with {_named(plan.suite)}: {format_hosts(nodes) or 'none'}"
@@ -162,6 +163,8 @@ def _announce(plan: ValidationPlan) -> None:
             console.say(f"{node.name}: excluded, {node.excluded}")
     for exclusion in lapsed_exclusions(plan.spec.exclusions, datetime.now(UTC).date()):
         console.say(exclusion.lapsed)
+    if variables := list_variables({node: plan.spec.settings_of(node).environment for node in nodes}):
+        console.say(f"environment of the jobs: {', '.join(variables)}")
     if plan.baseline is not None:
         console.say(f"measurements are compared with {plan.baseline.named}")
 

@@ -10,6 +10,7 @@ from clustercheck.result.document import Document
 from clusterctl.report.subjects import names_in_ranges
 from clusterctl.report.view import NOTHING, value
 
+JOB_ENVIRONMENT = "job_environment"  # variables that the settings give the ranks on a node
 MAX_KINDS = 8  # what has more different values is each node's own, such as its boot id
 
 
@@ -58,7 +59,7 @@ def nodes(document: Document) -> Table | None:
     columns = tuple(name for name in _kinds(document) if name not in shown)
     if not columns:
         return None
-    rows = tuple((name, *(_text(record.get(c)) for c in columns)) for name, record in known.items())
+    rows = tuple((name, *(_text_of(c, record.get(c)) for c in columns)) for name, record in known.items())
     return Table("each node", ("node", *columns), rows)
 
 
@@ -66,7 +67,25 @@ def own_facts(document: Document, node: str) -> tuple[tuple[str, str], ...]:
     """What is known of one node, without its parts, as names and texts."""
     record = known_nodes(document).get(node, {})
     plain = ((key, item) for key, item in record.items() if item not in (None, "", [], {}))
-    return tuple((key, _text(item)) for key, item in plain if not _is_list(item))
+    return tuple((key, _text_of(key, item)) for key, item in plain if not _is_list(item))
+
+
+def job_environment(document: Document) -> list[str]:
+    """The variables that the settings gave the ranks, as `list_variables` has them."""
+    known = {name: record.get(JOB_ENVIRONMENT) for name, record in known_nodes(document).items()}
+    return list_variables({node: each if isinstance(each, Mapping) else {} for node, each in known.items()})
+
+
+def list_variables(by_node: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Each variable as NAME=value, with the nodes where not all have it."""
+    found: dict[str, list[str]] = {}
+    for node, variables in by_node.items():
+        for name, item in variables.items():
+            found.setdefault(f"{name}={_text(item)}", []).append(node)
+    return [
+        text if len(nodes) == len(by_node) else f"{text} on {names_in_ranges(nodes)}"
+        for text, nodes in sorted(found.items())
+    ]
 
 
 def locked(document: Document) -> Table | None:
@@ -105,7 +124,7 @@ def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
         if any(map(_is_list, items.values())) or all(item in (None, "", [], {}) for item in items.values()):
             continue
         for name, item in items.items():
-            kinds.setdefault(key, {}).setdefault(_text(item), []).append(name)
+            kinds.setdefault(key, {}).setdefault(_text_of(key, item), []).append(name)
     return kinds
 
 
@@ -123,6 +142,13 @@ def _is_list(item: Any) -> bool:
 
 def _keys(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(key) for record in records for key in record))
+
+
+def _text_of(key: str, item: Any) -> str:
+    """A fact as text; variables as in a shell."""
+    if key == JOB_ENVIRONMENT and isinstance(item, Mapping):
+        return ", ".join(f"{name}={_text(each)}" for name, each in item.items()) or NOTHING
+    return _text(item)
 
 
 def _text(item: Any) -> str:

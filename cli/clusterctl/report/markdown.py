@@ -7,6 +7,7 @@ import re
 from clustercheck.result.document import Document
 from clusterctl.engine.wording import counted
 from clusterctl.report import view
+from clusterctl.report.inventory import job_environment
 from clusterctl.report.subjects import culprit_name
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
@@ -51,6 +52,8 @@ def render(document: Document) -> str:
         lines += [_row(group.check, row) for row in group.rows]
         if group.passed:
             lines.append(f"| {_text(group.check)} | pass | {counted(len(group.passed), 'subject')} | | | |")
+    if variables := job_environment(document):
+        lines += ["", "## Environment of the jobs", "", *(f"- {_text(variable)}" for variable in variables)]
     if document.chain_head:
         lines += ["", f"Head of the run chain: `{document.chain_head}` (`clusterctl runs verify --head`)."]
     return "\n".join(lines) + "\n"

@@ -15,6 +15,7 @@ from clustercheck.model import Culprit, Verdict
 from clustercheck.result.document import Document
 from clusterctl.console import Lasting
 from clusterctl.report import view
+from clusterctl.report.inventory import job_environment
 from clusterctl.report.subjects import culprit_name
 
 STYLES = {
@@ -54,6 +55,8 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
         _table(document, printed),
         f"coverage: {document.coverage.expected} expected: {counted}",
     ]
+    if variables := job_environment(document):
+        lines.append(Text(f"environment of the jobs: {', '.join(variables)}", style="dim"))
     if document.chain_head:
         head = f"run chain: head {document.chain_head}"
         lines.append(Text(head, style="dim", no_wrap=True, overflow="ignore"))

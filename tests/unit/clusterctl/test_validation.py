@@ -104,3 +104,40 @@ def test_a_plan_has_the_nodes_and_checks_that_are_named(cluster: ClusterDirector
     with pytest.raises(ExplainedError) as caught:
         make_plan(ValidateRequest(cluster.root, suite="thorough"))
     assert caught.value.code == "validate.unknown-suite"
+
+
+ENVIRONMENT = """\
+validation_environment: {NCCL_IB_TC: "106", NCCL_OF_NEXT_YEAR: "1"}
+validation_environment_suites: {standard: {NCCL_IB_TC: "105"}}
+"""
+
+
+def test_a_plan_has_the_environment_of_its_suite_and_it_is_said_before_the_run(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.group_vars.mkdir()
+    (cluster.group_vars / "all.yml").write_text(ENVIRONMENT, encoding="utf-8")
+    (cluster.root / "host_vars").mkdir()
+    (cluster.root / "host_vars/gpu03.yml").write_text('validation_environment: {UCX_TLS: "rc"}\n')
+    given = make_plan(ValidateRequest(cluster.root, suite="standard")).spec.settings_of
+    assert given("gpu01").environment == {"NCCL_IB_TC": "105", "NCCL_OF_NEXT_YEAR": "1"}
+    assert given("gpu03").environment == {"UCX_TLS": "rc", "NCCL_IB_TC": "105"}
+    capsys.readouterr()
+    # It asks before it disturbs anything, and there is no terminal: what it would do has been said by then.
+    assert main.run(["-C", str(cluster.root), "validate", "--force-busy"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "sets NCCL_OF_NEXT_YEAR, which NCCL up to" in said
+    assert (
+        "environment of the jobs: NCCL_IB_TC=106 on gpu01, gpu02, NCCL_OF_NEXT_YEAR=1 on gpu01, gpu02" in said
+    )
+
+
+def test_a_name_that_nccl_does_not_know_is_refused_before_a_run_is_made(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.group_vars.mkdir()
+    (cluster.group_vars / "all.yml").write_text("validation_environment: {NCCL_IB_HAC: mlx5}\n")
+    assert main.run(["-C", str(cluster.root), "validate"]) == 2
+    said = capsys.readouterr().err
+    assert "settings.environment" in said and "Did you mean NCCL_IB_HCA?" in said and "all.yml:1" in said
+    assert RunStore(cluster).list() == []

@@ -15,15 +15,16 @@ from clustercheck.checks.support.job import ended_badly, outcome_of, points_of
 from clustercheck.checks.support.nccl import reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
-from clustercheck.evidence.rails import compute_ports, require_known_rails
+from clustercheck.evidence.rails import compute_ports, declared_rails, require_known_rails
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.judge import judge as judge_figure
-from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
+from clustercheck.expect.network import Adapter, chosen_sockets, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Effect, Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.parse.hca_list import parse_hca_list
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
@@ -222,11 +223,17 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
     """The network that this node brought to the job."""
     ranks = outcome.by_node.get(node, ())
     interface = next((str((rank.verdict or {}).get("interface") or "") for rank in ranks), "")
-    found = evidence.nodes[node]
-    if backend == "nccl" and (ports := rdma_adapter(compute_ports(found))) is not None:
-        require_known_rails(found, evidence.declared[node].rdma_ports)
+    found, declared = evidence.nodes[node], declared_rails(evidence, node)
+    if backend == "nccl" and (ports := rdma_adapter(compute_ports(found, declared))) is not None:
+        if declared is None:
+            require_known_rails(found, evidence.declared[node].rdma_ports)
         return ports
-    return socket_adapter(found.records("nics"), interface.split(",")[0])
+    nics, chosen = found.records("nics"), None
+    if backend == "nccl":
+        chosen = parse_hca_list(evidence.spec.settings_of(node).environment.get("NCCL_SOCKET_IFNAME", ""))
+    if chosen is not None:
+        return chosen_sockets([nic for nic in nics if chosen.selects(str(nic.get("name")), 0)])
+    return socket_adapter(nics, interface.split(",")[0])
 
 
 def _point(point: Mapping[str, Any], limits: GroupLimits | None) -> dict[str, Any]:

@@ -17,11 +17,13 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.declared_rails import declare, find_missing_rails, select_questioned
 from clustercheck.checks.support.rdma import (
     DRIVER,
     NO_ADAPTER,
     Link,
     controllers,
+    describe_states,
     edit_port,
     links_of,
     lose_adapter,
@@ -46,8 +48,8 @@ SUBNET_MANAGER = (
     "look at `sminfo` on a node whose port is active, and at the partition of this port."
 )
 DECLARE = (
-    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none): nothing else tells a "
-    "port that was never cabled from one whose cable is out."
+    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none), or in hardware_rails "
+    "which adapters: nothing else tells a port that was never cabled from one whose cable is out."
 )
 
 
@@ -58,6 +60,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if declared == 0:
         return not_applicable("hardware_rdma_ports says that no port need be up")
     links = links_of(evidence, subject)
+    if not links and (finding := find_missing_rails(evidence, node, links)) is not None:
+        return replace(finding, remedy=f"{DRIVER} {finding.remedy}")
     if not links:
         return _without_port(evidence, subject)
     up = [link for link in links if link[1].up]
@@ -67,7 +71,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             for link in links
         }
     }
-    finding = _not_up(evidence, subject, links, up) or _poor(evidence, node, up)
+    finding = find_missing_rails(evidence, node, links)
+    finding = finding or _not_up(evidence, subject, links, up) or _poor(evidence, node, up)
     if finding is not None:
         return replace(finding, evidence=more)
     if not up:
@@ -101,7 +106,9 @@ def _not_up(
     down = [link for link in links if not link[1].up]
     number = sum(link in up for link in _counted(links, declared))
     if declared is not None and number < declared:
-        because = f"{number} of {declared} ports are up: {_states(down) or f'there are {len(links)} ports'}"
+        because = (
+            f"{number} of {declared} ports are up: {describe_states(down) or f'there are {len(links)} ports'}"
+        )
         return failed(because, number, declared, unit="ports", source=DECLARED, remedy=remedy)
     wanted = evidence.fabric.wanted(node)
     places = {place_of(link): link for link in links}
@@ -109,21 +116,24 @@ def _not_up(
     gone = [place for place in wanted if place not in places]
     if guilty or gone:
         missing = [f"no adapter is at {address} (port {number})" for address, number in gone]
-        told = [_states(guilty), *missing] if guilty else missing
+        told = [describe_states(guilty), *missing] if guilty else missing
         others = [wanted[place] for place in (*gone, *map(place_of, guilty)) if place in wanted]
         because = "; ".join(told) + (f"; up on {min(others)} equal nodes" if others else "")
         expected = len({*(place_of(link) for link in up), *wanted, *map(place_of, waiting)})
         return failed(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
-    unsure = [link for link in down if link[1].link_layer == "InfiniBand"]
+    questioned = select_questioned(evidence, node, down)
+    unsure = [link for link in questioned if link[1].link_layer == "InfiniBand"]
     rails = near_gpus(evidence.nodes[node])
     cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     if dead and up and declared is None and evidence.fabric.equals(node):
-        because = f"{_states(dead)}: next to a GPU, and down on all equal nodes"
+        because = f"{describe_states(dead)}: next to a GPU, and down on all equal nodes"
         return failed(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     untold = not rails and any(_card(link) not in cabled for link in unsure)
     if unsure and declared is None and (untold or not (up and evidence.fabric.equals(node))):
-        return not_run(f"cannot determine whether these should be up: {_states(unsure)}", remedy=DECLARE)
+        return not_run(
+            f"cannot determine whether these should be up: {describe_states(unsure)}", remedy=DECLARE
+        )
     return None
 
 
@@ -160,10 +170,6 @@ def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
                 because, port.rate_gbps, usual, unit="Gb/s", source=f"equal adapters ({adapter.board})"
             )
     return poor_slot(evidence, node, up)
-
-
-def _states(links: Sequence[Link]) -> str:
-    return ", ".join(f"{name_of(link)} is {link[1].state} ({link[1].physical_state})" for link in links)
 
 
 def _expected(evidence: Evidence, node: str) -> str:
@@ -207,9 +213,11 @@ CHECK = Check(
     measures="state, rate and lanes of every port of every RDMA adapter, and the adapter's PCI Express link",
     method="/sys/class/infiniband and sysfs of the PCI bus; against what is declared, ports at the same "
     "place on equal nodes, and ports of equal adapters (same board id)",
-    requires="an RDMA adapter, here or declared; hardware_rdma_ports, or a second node of the same kind",
-    expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port), "
-    "and a PCI Express link that supports the ports' rates and is not lower than on equal nodes",
+    requires="an RDMA adapter, here or declared; hardware_rdma_ports or hardware_rails, or a second node "
+    "of the same kind",
+    expectation="every declared rail up; active and LinkUp, the rate of equal adapters, 4 lanes (2 of a "
+    "split HDR, NDR or XDR port), and a PCI Express link that supports the ports' rates and is not lower "
+    "than on equal nodes",
     remedy=(
         "Check cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
         "then the switch port; if the port still fails, have the adapter replaced."
@@ -235,6 +243,17 @@ CHECK = Check(
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
+        SeededFault(
+            "declared-rail-down-on-all-nodes",
+            seeding.chain(declare("mlx5_0", "mlx5_1"), _EVERYWHERE),
+            Subject("gpu03"),
+        ),
+        SeededFault(
+            "declared-rail-missing",
+            seeding.chain(declare("mlx5_0", "mlx5_1"), *(lose_adapter(f"gpu0{n}", 1) for n in (1, 2, 3))),
+            Subject("gpu03"),
+        ),
+        SeededFault("no-adapter-selected", declare(environment={"NCCL_IB_HCA": "=mlx4_0"}), Subject("gpu01")),
         SeededFault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
         SeededFault(
             "none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED

@@ -8,6 +8,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, every_node, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding_rdma
+from clustercheck.checks.support.declared_rails import GID_INDEX, chosen_number, select_rails
 from clustercheck.checks.support.job import broken, outcome_of, ranks_of
 from clustercheck.checks.support.rdma import Link, links_of, without_adapter
 from clustercheck.evidence.cluster import Evidence
@@ -45,13 +46,20 @@ class Write:
 
 
 def _ports(evidence: Evidence, node: str) -> list[Link]:
-    """The node's ports that are up, in the order of their adapters. Raises CannotReadError."""
-    return [link for link in links_of(evidence, Subject(node)) if link[1].up]
+    """The node's ports that are up and carry compute, in the order of their adapters: all where the settings
+    do not say which. Raises CannotReadError.
+    """
+    up = [link for link in links_of(evidence, Subject(node)) if link[1].up]
+    rails = select_rails(evidence, node, up)
+    return up if rails is None else rails
 
 
 def arguments_of(evidence: Evidence, nodes: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The ports to measure, by rank: a rank a node, in this order."""
-    return [[_asked(link) for link in _ports(evidence, node)] for node in nodes]
+    return [
+        [_asked(link, evidence.spec.settings_of(node).environment) for link in _ports(evidence, node)]
+        for node in nodes
+    ]
 
 
 def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
@@ -65,11 +73,19 @@ def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
     return found
 
 
-def _asked(link: Link) -> dict[str, Any]:
+def _asked(link: Link, environment: Mapping[str, str]) -> dict[str, Any]:
+    """A port to measure, with the address, traffic class and service level that NCCL is set to use."""
     adapter, port = link
     routable = [gid for gid in port.gids if gid.type == "RoCE v2" and port.link_layer == "Ethernet"]
     routable.sort(key=lambda gid: ":ffff:" not in gid.gid)  # of IPv4 first
-    return {"device": adapter.name, "port": port.number, "gid": routable[0].index if routable else None}
+    gid = routable[0].index if routable else None
+    if port.link_layer == "Ethernet" and (index := chosen_number(environment, GID_INDEX)) is not None:
+        gid = index
+    found = {"device": adapter.name, "port": port.number, "gid": gid}
+    more = {"traffic_class": "NCCL_IB_TC", "service_level": "NCCL_IB_SL"}
+    return found | {
+        key: number for key, name in more.items() if (number := chosen_number(environment, name)) is not None
+    }
 
 
 def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
@@ -254,7 +270,10 @@ def _of_port(link: Link, gbps: float, floor: tuple[float, float], label: str) ->
     )
 
 
-REQUIRES = "an RDMA port that is up, perftest in the training image, /dev/infiniband in containers"
+REQUIRES = (
+    "an RDMA port that is up (of hardware_rails or NCCL_IB_HCA, where set), perftest in the training image, "
+    "/dev/infiniband in containers"
+)
 REMEDY = (
     "Check the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
     "(pcie-link); swap the cable with a good port's to see whether the fault moves with it."

@@ -12,7 +12,7 @@ from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import ended_badly, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.evidence.rails import compute_ports
+from clustercheck.evidence.rails import compute_ports, declared_rails
 from clustercheck.expect.effects import effect
 from clustercheck.expect.network import rdma_adapter
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
@@ -109,7 +109,10 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
             conditions=conditions,
         )
     ]
-    rdma = all(rdma_adapter(compute_ports(evidence.nodes[node])) is not None for node in nodes)
+    rdma = all(
+        rdma_adapter(compute_ports(evidence.nodes[node], declared_rails(evidence, node))) is not None
+        for node in nodes
+    )
     for level, part in scaled.items():
         binds = nccl and (level == "node" or rdma)
         against = "one GPU" if level == "node" else "one node"

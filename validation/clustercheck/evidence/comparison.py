@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
@@ -10,6 +11,8 @@ from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
 from clustercheck.expect.judge import BaselineValue
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.reading import CannotReadError
+
+MAX_NAMED = 4  # nodes of one change
 
 Place = tuple[Optional[str], Optional[int]]  # a node, or a GPU of it
 
@@ -80,7 +83,7 @@ def described(evidence: Evidence) -> dict[str, Any] | None:
         "run": baseline.run,
         "finished": baseline.finished,
         "not_compared": list(dict.fromkeys(evidence.replaced.values())),
-        "differs": list(_drivers(evidence, baseline)),
+        "differs": [*_drivers(evidence, baseline), *_variables(evidence, baseline)],
     }
 
 
@@ -94,3 +97,21 @@ def _drivers(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
             continue
         if then and now != then:
             yield f"{name}: driver {now}, then {then}"
+
+
+def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
+    """Variables of the ranks that have another value in the settings than then, each with its nodes."""
+    changed: dict[str, list[str]] = defaultdict(list)
+    known = [name for name in evidence.reachable if name in baseline.nodes]
+    for name in known:
+        then, now = baseline.nodes[name].environment, evidence.spec.settings_of(name).environment
+        if then is None:
+            continue
+        for variable in sorted({*then, *now}):
+            if then.get(variable) != now.get(variable):
+                values = (now.get(variable, "not set"), then.get(variable, "not set"))
+                changed[f"{variable} {values[0]}, then {values[1]}"].append(name)
+    for change, names in changed.items():
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        where = "all nodes" if names == known else f"{', '.join(names[:MAX_NAMED])}{more}"
+        yield f"{where}: {change}"

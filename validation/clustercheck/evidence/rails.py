@@ -1,4 +1,4 @@
-"""Which network adapter each GPU of a node is next to: the rails of a group, as far as the evidence knows."""
+"""Which network adapters carry compute, and which each GPU is next to: the rails of a group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
+from clustercheck.parse.hca_list import HcaList, parse_hca_list
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.parse.topology import Topology
 
@@ -16,6 +18,7 @@ NEAR = (
     "PXB",
     "PHB",
 )  # the nearest first; what is further is no GPU's own [nvidia-smi topo -m, legend]
+IB_HCA = "NCCL_IB_HCA"
 _LEGEND = re.compile(r"^\s*(NIC\d{1,3}): (\S{1,64})\s*$", re.MULTILINE)
 
 
@@ -24,20 +27,61 @@ class Rails:
     """``ports``: active RDMA ports. ``of_gpus``: the adapter of each rail as NCCL names it, in GPU order.
 
     Empty where it is not known which GPU uses which. GPU g of all ``gpus`` is on rail g x rails / gpus.
+    ``columns`` are the rails as the topology names them.
     """
 
     ports: int = 0
     of_gpus: tuple[str, ...] = ()
     gpus: int = 0
+    columns: tuple[str, ...] = ()
 
 
-def adapters_of(node: NodeEvidence) -> Rails:
-    """The rails of a node."""
+@dataclass(frozen=True)
+class DeclaredRails:
+    """The adapters that the operator chose for compute by the setting ``source``; all where ``hca`` is None.
+
+    With ``sockets`` jobs are set to use none of them.
+    """
+
+    source: str
+    hca: HcaList | None
+    sockets: bool = False
+
+    def selects(self, adapter: str, port: int) -> bool:
+        """Whether this port is for compute."""
+        return self.hca is None or self.hca.selects(adapter, port)
+
+    def among(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The ports of the probe's part rdma that jobs use."""
+        if self.sockets:
+            return []
+        numbers = [(port, str(port.get("port"))) for port in records]
+        return [
+            port
+            for port, number in numbers
+            if self.selects(str(port.get("device")), int(number) if number.isdecimal() else 0)
+        ]
+
+
+def declared_rails(evidence: Evidence, node: str) -> DeclaredRails | None:
+    """What the settings say of it, hardware_rails before NCCL_IB_HCA; None where the topology decides."""
+    environment = evidence.spec.settings_of(node).environment
+    rails = evidence.declared[node].rails
+    by_name = environment.get("NCCL_NET", "").lower() == "socket"
+    sockets = by_name or environment.get("NCCL_IB_DISABLE", "0").strip() not in ("", "0")
+    source = "hardware_rails" if rails else IB_HCA
+    hca = parse_hca_list(f"={','.join(rails)}" if rails else environment.get(IB_HCA, ""))
+    return DeclaredRails(source, hca, sockets) if sockets or hca is not None else None
+
+
+def adapters_of(node: NodeEvidence, declared: DeclaredRails | None = None) -> Rails:
+    """The rails of a node; of the ``declared`` ones alone where the settings say which."""
     try:
         ports = node.records("rdma")
     except CannotReadError:
         return Rails()
     records = [port for port in ports if "ACTIVE" in str(port.get("state"))]
+    records = records if declared is None else declared.among(records)
     active = {str(port.get("device")): str(port.get("port")) for port in records}
     try:
         topology = node.topology()
@@ -50,15 +94,18 @@ def adapters_of(node: NodeEvidence) -> Rails:
         _in_order(topology, columns) if len(active) == len(records) else []
     )  # two ports of one are not rail
     adapters = tuple(f"{name_of[column]}:{active[name_of[column]]}" for column in order)
-    return Rails(len(records), adapters, len(topology.gpus))
+    return Rails(len(records), adapters, len(topology.gpus), tuple(order))
 
 
-def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
-    """The RDMA ports that jobs use: those next to a GPU; all if the topology does not show them, or none is.
+def compute_ports(node: NodeEvidence, declared: DeclaredRails | None = None) -> list[Mapping[str, Any]]:
+    """The RDMA ports that jobs use: the declared ones, else those next to a GPU; all if the topology does not
+    show them, or none is.
 
     Adapters of the storage are further from the GPUs; of two networks that are as near, jobs use InfiniBand.
     Raises CannotReadError where the ports could not be read.
     """
+    if declared is not None:
+        return declared.among(node.records("rdma"))
     ports, near = node.records("rdma"), near_gpus(node)
     chosen = [port for port in ports if str(port.get("device")) in near] or ports
     layers = {str(port.get("link_layer")) for port in chosen if "ACTIVE" in str(port.get("state"))}
@@ -87,7 +134,8 @@ def require_known_rails(node: NodeEvidence, declared: int | None) -> None:
     if up > max(declared or 1, 1) and not near_gpus(node):
         raise CannotReadError(
             f"cannot determine which of its {up} RDMA ports jobs use: no adapter is next to every GPU by "
-            "nvidia-smi topo -m; set hardware_rdma_ports if all of them are for jobs"
+            "nvidia-smi topo -m; name these adapters in hardware_rails, or set hardware_rdma_ports if all of "
+            "them are for jobs"
         )
 
 

@@ -28,10 +28,13 @@ class BaselineGpu:
 
 @dataclass(frozen=True)
 class BaselineNode:
-    """A node as it was; its GPUs by PCI address."""
+    """A node as it was; its GPUs by PCI address. ``environment`` is what the settings gave its ranks; None
+    where that was not recorded.
+    """
 
     driver: str = ""
     gpus: Mapping[str, BaselineGpu] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
                     str(gpu["address"]): {"model": gpu.get("model") or "", "serial": gpu.get("serial") or ""}
                     for gpu in node.get("gpus") or []
                 },
+                "job_environment": node.get("job_environment"),
             }
             for name, node in nodes.items()
         },
@@ -163,7 +167,9 @@ def _node(node: Mapping[str, Any]) -> BaselineNode:
         str(address): BaselineGpu(str(gpu["model"]), str(gpu["serial"]))
         for address, gpu in node["gpus"].items()
     }
-    return BaselineNode(str(node["driver"]), gpus)
+    told = node.get("job_environment")
+    environment = None if told is None else {str(name): str(value) for name, value in told.items()}
+    return BaselineNode(str(node["driver"]), gpus, environment)
 
 
 def _unreadable(where: str, why: str) -> ExplainedError:

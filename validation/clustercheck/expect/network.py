@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,19 @@ def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Ad
         if isinstance(speed, (int, float)) and speed > 0:
             return Adapter(str(nic.get("name")), network_gbps(speed), bool(nic.get("physical")), "tcp")
     return None
+
+
+def chosen_sockets(nics: Sequence[Mapping[str, Any]]) -> Adapter | None:
+    """What the chosen interfaces carry of which the rate is known; None if there is none.
+
+    Of several the slowest is asked for, and there is no ceiling: how NCCL divides among them is its choice.
+    """
+    known = [adapter for nic in nics if (adapter := socket_adapter([nic], str(nic.get("name")))) is not None]
+    if not known:
+        return None
+    slowest = min(known, key=lambda adapter: adapter.gbps)
+    names = ", ".join(adapter.name for adapter in known)
+    return slowest if len(known) == 1 else replace(slowest, name=names, physical=False)
 
 
 def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:

@@ -161,13 +161,16 @@ def _read_output(file: Path) -> str:
 
 
 def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret.
+    """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret, and
+    variables (the names of those that the settings give the ranks).
 
     ``without`` is the reason why nothing ran here, ``without_mpi`` why no node can run anything across nodes:
     what only some of them lack, no other node says of itself.
     """
+    variables = {name: os.environ[name] for name in arguments.get("variables", ()) if name in os.environ}
     own = [
         explain_missing(), explain_missing_mpi(), count_gpus(), world.interface, world.address, world.port,
+        variables,
     ]  # fmt: skip
     nodes = world.exchange(own, "comparing the nodes' images")
     if own[0]:
@@ -204,6 +207,7 @@ def _run_across(
             total = sum(int(node[2]) for node in nodes)
             hosts = ",".join(f"{node[4]}:{node[2]}" for node in nodes)
             words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(total), "--host", hosts]
+            words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
             phase = f"{name}_perf on {total} GPUs of {len(nodes)} nodes"
             found[name] = run_program(world, phase, [*words, *program], file, **environment)
         world.exchange(None, "nccl-tests across nodes")
@@ -213,8 +217,19 @@ def _run_across(
     return found
 
 
+def find_shared_variables(nodes: Sequence[Sequence[Any]]) -> list[str]:
+    """Variables of the settings with one value on all nodes, for mpirun's -x, which exports this node's.
+
+    What differs, each node's Open MPI daemon passes to its processes: it runs in the environment of its rank.
+    """
+    return sorted(name for name, value in nodes[0][6].items() if all(n[6].get(name) == value for n in nodes))
+
+
 def make_mpi_environment(nodes: Sequence[Sequence[Any]]) -> dict[str, str]:
-    """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI."""
+    """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI.
+
+    What the settings give all ranks comes before what is the choice of nobody else.
+    """
     agent = f"{sys.executable} {Path(meeting.__file__).absolute()}"
     environment = {
         meeting.AGENTS_VARIABLE: json.dumps({node[4]: node[5] for node in nodes}),
@@ -229,4 +244,4 @@ def make_mpi_environment(nodes: Sequence[Sequence[Any]]) -> dict[str, str]:
         (name,) = interfaces
         of = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
         environment |= dict.fromkeys(of, name)
-    return environment
+    return environment | {name: nodes[0][6][name] for name in find_shared_variables(nodes)}

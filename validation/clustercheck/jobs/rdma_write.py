@@ -61,7 +61,8 @@ def make_command(port: Mapping[str, Any], tcp_port: int, iterations: int, server
     """The command line of one end: the client's if a ``server`` is named."""
     words = [PROGRAM, "-d", str(port["device"]), "-i", str(port["port"]), "-p", str(tcp_port)]
     words += ["-s", str(SIZE_BYTES), "-n", str(iterations), "-F", "--report_gbits"]
-    words += ["-x", str(port["gid"])] if port.get("gid") is not None else []
+    for option, name in (("-x", "gid"), ("--tclass", "traffic_class"), ("-S", "service_level")):
+        words += [option, str(port[name])] if port.get(name) is not None else []
     return [*words, server] if server else words
 
 
@@ -100,7 +101,8 @@ def explain_missing() -> str:
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: ports (by rank: device, port, gid), rounds (of pairs of ranks), iterations, limit_each_s.
+    """Arguments: ports (by rank: device, port, gid, traffic_class, service_level), rounds (of pairs of
+    ranks), iterations, limit_each_s.
 
     ``without`` is the reason why nothing was measured. The client's output is in its rank's verdict, the
     server's in its own.

@@ -135,9 +135,11 @@ class DockerLauncher:
             for removed in report.removed:
                 emit({"type": "job_leftover_removed", "node": report.node, "what": removed})
         placement = (
-            place_independent_ranks(reports)
+            place_independent_ranks(reports, spec.site_environment)
             if spec.alone
-            else place_ranks(reports, spec.ranks_per_node, spec.environment)
+            else place_ranks(
+                reports, spec.ranks_per_node, spec.environment, site_environment=spec.site_environment
+            )
         )
         facts = make_facts(spec, reports, placement)
         emit({"type": "job_placed", **facts})

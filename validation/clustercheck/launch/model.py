@@ -27,7 +27,8 @@ class JobSpec:
     """A job to start: a ``program`` of clustercheck/jobs, and ``arguments`` that reach it as one JSON file.
 
     ``overrides`` are image and container arguments of single nodes, ``environment`` additions by node and
-    GPU. ``alone``: one rank per GPU, each by itself; a rank or node that fails does not stop the others.
+    GPU, ``site_environment`` by node what the settings give each rank there.
+    ``alone``: one rank per GPU, each by itself; a rank or node that fails does not stop the others.
     ``framework`` is paddle or torch. A node runs at most ``ranks_per_node`` ranks; None means one per GPU.
     ``nccl_log``: collect NCCL's log of its transports from every rank. A node with more GPUs than its
     ``gpu_limits`` is not used.
@@ -47,6 +48,7 @@ class JobSpec:
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
     nccl_log: bool = False
     gpu_limits: Mapping[str, int] = field(default_factory=dict)
+    site_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def container_on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

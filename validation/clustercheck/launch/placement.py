@@ -156,10 +156,13 @@ def place_ranks(
     reports: Sequence[NodeReport],
     ranks_per_node: int | None = None,
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None,
+    *,
+    site_environment: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Placement:
     """One rank per GPU over NCCL if the image has CUDA, else one rank per node over gloo, in node order.
 
     ``ranks_per_node`` is the maximum on one node: its first GPUs. ``environment`` is added by node and GPU.
+    ``site_environment`` is the settings' by node: it replaces the interfaces found here, and nothing else.
     """
     cuda = reports[0].cuda
     backend = "nccl" if cuda else "gloo"
@@ -173,6 +176,7 @@ def place_ranks(
             node=report.node,
             gpu=gpu,
             environment=_environment(report, backend, gpu)
+            | dict((site_environment or {}).get(report.node, {}))
             | (NCCL_LOG_ENVIRONMENT | {"NCCL_DEBUG_FILE": nccl_log_name(number)} if cuda else {})
             | {
                 "PADDLE_TRAINER_ID": str(number),
@@ -210,7 +214,9 @@ def _describe_build(cuda: bool, version: str) -> str:
     return f"{version} {'is built with CUDA' if cuda else 'lacks CUDA'}"
 
 
-def place_independent_ranks(reports: Sequence[NodeReport]) -> Placement:
+def place_independent_ranks(
+    reports: Sequence[NodeReport], site_environment: Mapping[str, Mapping[str, str]] | None = None
+) -> Placement:
     """One rank per GPU of each node, all in parallel and without knowledge of each other."""
     slots = [(report, gpu) for report in reports for gpu in range(report.devices)]
     ranks = tuple(
@@ -218,7 +224,8 @@ def place_independent_ranks(reports: Sequence[NodeReport]) -> Placement:
             rank=number,
             node=report.node,
             gpu=gpu,
-            environment={
+            environment=dict((site_environment or {}).get(report.node, {}))
+            | {
                 "CLUSTERCTL_GPU": str(gpu),
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the numbering of nvidia-smi
                 "PADDLE_TRAINER_ID": str(number),

@@ -12,6 +12,9 @@ from clustercheck.parse.reading import CannotReadError, program_output
 _WHAT = "the probe's record of flow control"
 _LINE = re.compile(r"prio-pfc((?: [0-7]:(?:on|off)){8})\s*")
 
+# iproute2's dcb/dcb_app.c prints it.
+_CODE_POINTS = re.compile(r"dscp-prio((?: (?:[1-5]?[0-9]|6[0-3]):[0-7])+)\s*")
+
 
 @dataclass(frozen=True)
 class FlowControl:
@@ -39,6 +42,23 @@ def parse_flow_control(record: Any, interface: str) -> FlowControl:
     if paused is None and receiver is None and sender is None:
         raise CannotReadError(f"{why}, and {interface} has no ecn directory")
     return FlowControl(paused, receiver, sender)
+
+
+def parse_code_points(record: Any, interface: str) -> dict[int, int]:
+    """The priority of each code point (0 to 63) that has one; none where the port goes by something else.
+
+    None either where dcb does not say: it is older, or missing.
+    """
+    try:
+        answer = member(record, interface, dict, _WHAT)
+        text = program_output(answer.get("dscp"), f"dcb app show dev {interface}")
+    except CannotReadError:
+        return {}
+    lines = [match for line in text.splitlines() if (match := _CODE_POINTS.fullmatch(line.strip()[:1000]))]
+    found: dict[int, set[int]] = {}
+    for point, priority in (pair.split(":") for pair in (lines[0][1].split() if len(lines) == 1 else ())):
+        found.setdefault(int(point), set()).add(int(priority))
+    return {point: min(given) for point, given in found.items() if len(given) == 1}
 
 
 def _paused(text: str) -> tuple[int, ...]:

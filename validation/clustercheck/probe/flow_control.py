@@ -11,14 +11,16 @@ CLASS = "/sys/class"
 
 
 def flow_control(limit_s: float, root: str = CLASS) -> dict[str, Any]:
-    """By network interface of an RDMA adapter: what `dcb pfc show` prints, and the files of NVIDIA's driver.
+    """By network interface of an RDMA adapter: what dcb prints, and the files of NVIDIA's driver.
 
-    ``ecn`` has the priorities of senders (roce_rp) and receivers (roce_np), None if no file says.
+    ``dscp`` has the priority of each code point, where the port goes by code points; ``ecn`` has the
+    priorities of senders (roce_rp) and receivers (roce_np), None if no file says.
     """
     found = {}
     for name in interfaces(root)[:MOST]:
         found[name] = {
             "pfc": command(["dcb", "pfc", "show", "dev", name], min(limit_s, 5.0)),
+            "dscp": command(["dcb", "-N", "app", "show", "dev", name, "dscp-prio"], min(limit_s, 5.0)),
             "ecn": {
                 role: priorities(f"{root}/net/{name}/ecn/{role}/enable") for role in ("roce_np", "roce_rp")
             },

@@ -30,7 +30,10 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
     described = {
         "image": evidence.spec.image,
         "nodes": {
-            name: cut(_node(evidence.nodes[name]), text=MAX_TEXT, characters=MAX_NODE)
+            name: {
+                **cut(_node(evidence.nodes[name]), text=MAX_TEXT, characters=MAX_NODE),
+                "job_environment": dict(evidence.spec.settings_of(name).environment),
+            }
             for name in evidence.reachable
         },
         "excluded": {node.name: node.excluded for node in evidence.spec.nodes if node.excluded},

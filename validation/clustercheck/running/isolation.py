@@ -11,7 +11,7 @@ from clustercheck.checks import pairs
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.support.job import reason
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.evidence.rails import adapters_of
+from clustercheck.evidence.rails import adapters_of, declared_rails
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.culprits import NOT_MEASURED_REMEDY, make_two_node_result, make_unmeasured_result
 from clustercheck.locate.faults import IsolationResult
@@ -187,7 +187,9 @@ def _find_adapters(evidence: Evidence, rank_layout: RankLayout) -> tuple[Adapter
     outcome = evidence.jobs[GROUP_JOB]
     if not all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks):
         return {}, False
-    found = {node: adapters_of(evidence.nodes[node]) for node in rank_layout.nodes}
+    found = {
+        node: adapters_of(evidence.nodes[node], declared_rails(evidence, node)) for node in rank_layout.nodes
+    }
     whole = {node: rails for node, rails in found.items() if rails.gpus == len(rank_layout.slots_of([node]))}
     known = {node: rails.of_gpus for node, rails in whole.items() if rails.of_gpus}
     counts = {len(adapters) for adapters in known.values()}

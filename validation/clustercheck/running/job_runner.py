@@ -54,7 +54,13 @@ class JobRunner:
         """The same for one rank per node; the ranks use a secret of their own to connect to each other."""
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)
-        arguments = {**self.suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
+        names = {name for node in nodes for name in evidence.spec.settings_of(node).environment}
+        arguments = {
+            **self.suite.jobs[job].arguments,
+            **more,
+            "variables": sorted(names),
+            "secret": secrets.token_hex(16),
+        }
         outcome = self.launch(evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s)
         return add_outcome(evidence, job, outcome)
 
@@ -99,6 +105,7 @@ class JobRunner:
                 for node in nodes
                 if (expected := evidence.expected_gpus(node)) is not None and not has_mig(evidence, node)
             },
+            site_environment={node: each.environment for node, each in settings.items() if each.environment},
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

@@ -69,6 +69,7 @@ def _make_spec(suite: Suite, evidence: Evidence, jobs: Sequence[str], nodes: Seq
         overrides={node: each for node, each in of_node.items() if each != (image, container_arguments)},
         alone=True,
         framework=framework,
+        site_environment={node: each.environment for node, each in settings.items() if each.environment},
     )
 
 

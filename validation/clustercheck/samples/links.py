@@ -27,6 +27,10 @@ def link_parts(node: int) -> dict[str, Any]:
                     "stdout": "pfc-cap 8 macsec-bypass off delay 0\n"
                     "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off\n",
                 },
+                "dscp": {
+                    "argv": [], "rc": 0, "stderr": "", "timed_out": False, "missing": False,
+                    "stdout": f"dscp-prio {' '.join(f'{point}:{point >> 3}' for point in range(64))}\n",
+                },
                 "ecn": {"roce_np": ["3"], "roce_rp": ["3"]},
             }
         },

@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, ScalarNode
 from clusterctl.cluster import names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
-from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
+from clusterctl.cluster.settings import environment, exclusions, hosts, variables, yaml_nodes
 from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import MAX_PROBLEMS
@@ -99,6 +99,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             found.problems += _first(
                 variables.check(directory.hosts_file, node),
                 exclusions.check(directory.hosts_file, node, declared.hosts),
+                environment.check(directory.hosts_file, node),
                 _signatures(directory.hosts_file, node, directory.root),
             )
 
@@ -121,6 +122,7 @@ def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[st
         found.problems += _first(
             variables.check(file, document.root),
             exclusions.check(file, document.root, known_hosts),
+            environment.check(file, document.root),
             _signatures(file, document.root, root),
         )
     except RecursionError:

@@ -113,7 +113,11 @@ done"""
 
 
 def ranks(
-    tmp_path: Path, programs: dict[str, str], arguments: dict[str, Any] = ASKED, job: str = "nccl_tests"
+    tmp_path: Path,
+    programs: dict[str, str],
+    arguments: dict[str, Any] = ASKED,
+    job: str = "nccl_tests",
+    variables: tuple[dict[str, str], dict[str, str]] = ({}, {}),
 ) -> list[Any]:
     """Two nodes' ranks of the job, to their verdicts."""
     for name, text in programs.items():
@@ -129,6 +133,7 @@ def ranks(
             "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_TRAINERS_NUM": "2", "PADDLE_MASTER": master, "HERE": f"node{rank}",
             "PADDLE_CURRENT_ENDPOINT": f"{address}:{free_port(address)}", "SEEN": str(tmp_path / "seen"),
+            **variables[rank],
         }  # fmt: skip
         words = [sys.executable, "rank.py", str(directory), job]
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
@@ -150,6 +155,24 @@ def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> No
     assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in first["across"]["all_reduce"]["command"]
     assert second["across"] == {}
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+
+
+def test_variables_of_the_settings_reach_the_programs_on_every_node(tmp_path: Path) -> None:
+    """Those of one value by mpirun's -x; of what differs, each node's daemon has its own."""
+    perf = f'{PERF}\necho "$NCCL_IB_HCA $NCCL_IB_TC $OMPI_MCA_pml"'
+    starts = MPIRUN.replace('asked $HERE"', 'asked $HERE $NCCL_IB_HCA"')
+    programs = {
+        "all_reduce_perf": perf, "all_reduce_perf_mpi": perf, "mpirun": starts,
+        "nvidia-smi": 'echo "GPU 0: A"',
+    }  # fmt: skip
+    same = {"NCCL_IB_TC": "106", "OMPI_MCA_pml": "ucx"}
+    variables = ({**same, "NCCL_IB_HCA": "=mlx5_0"}, {**same, "NCCL_IB_HCA": "=mlx5_4"})
+    arguments = {**ASKED, "variables": ["NCCL_IB_HCA", "NCCL_IB_TC", "OMPI_MCA_pml"]}
+    first, _ = ranks(tmp_path, programs, arguments, variables=variables)
+    across = first["across"]["all_reduce"]
+    assert "-x NCCL_IB_TC -x OMPI_MCA_pml all_reduce_perf_mpi" in across["command"]
+    assert "=mlx5_0 106 ucx" in across["text"]
+    assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1 =mlx5_4\n"
 
 
 def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path) -> None:

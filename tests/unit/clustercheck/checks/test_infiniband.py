@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.declared_rails import declare
 from clustercheck.checks.support.rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
-from clustercheck.parse.flow_control import parse_flow_control, words
+from clustercheck.parse.flow_control import parse_code_points, parse_flow_control, words
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe import flow_control as probe
 from clustercheck.samples import sample
@@ -278,6 +279,64 @@ def test_what_dcb_does_not_print_is_not_read(text: str) -> None:
     assert parse_flow_control(record(text, roce_np=["3"]), "ens5").paused is None
 
 
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("dscp-prio 0:0 24:3 48:6 \n", {0: 0, 24: 3, 48: 6}),  # as dcb prints it, with a blank at the end
+        ("dscp-prio 24:2 24:3 26:3\n", {26: 3}),  # two priorities: which one is used is not known
+        ("", {}),  # the port does not go by code points
+        ("dscp-prio CS3:3\n", {}),
+        ("dscp-prio 64:1\n", {}),
+        ("dscp-prio 1:8\n", {}),
+    ],
+)
+def test_code_points_are_read(text: str, points: dict[int, int]) -> None:
+    assert parse_code_points({"ens5": {"dscp": sample.program(text)}}, "ens5") == points
+    assert parse_code_points({"ens5": {}}, "ens5") == parse_code_points([], "ens5") == {}
+
+
+def with_class(traffic_class: int, evidence: Evidence | None = None) -> Result:
+    given = declare(environment={"NCCL_IB_TC": str(traffic_class)})
+    return judged("roce-flow-control", given(evidence or sample.healthy()))[0]
+
+
+def test_flow_control_is_that_of_nccls_traffic_class() -> None:
+    assert {with_class(c).verdict for c in (96, 104, 106, 127, -1)} == {
+        PASS
+    }  # code points 24 to 31: priority 3
+    assert {with_class(c).verdict for c in (0, 95, 128)} == {FAIL}
+    found = with_class(128)
+    assert "NCCL_IB_TC=128 is code point 32, priority 4, and flow control is on for 3" in found.because
+
+
+@pytest.mark.parametrize("part", ["pfc", "roce_np", "roce_rp"])
+def test_each_that_is_on_for_others_alone_fails_and_a_port_without_any_is_not_judged_by_it(part: str) -> None:
+    def change(raw: seeding.Raw, *, only: bool) -> None:
+        port = raw["flow_control"]["ens2f0np0"]
+        if part != "pfc" or not only:
+            port["pfc"]["stdout"] = port["pfc"]["stdout"].replace("3:on", "3:off")
+        for role in ("roce_np", "roce_rp"):
+            if part != role or not only:
+                port["ecn"][role] = []
+
+    def everywhere(*, only: bool) -> Evidence:
+        edits = (seeding.edit(node, lambda raw: change(raw, only=only)) for node in NODES)
+        return seeding.chain(*edits)(sample.healthy())
+
+    assert with_class(0, everywhere(only=True)).verdict is FAIL
+    assert with_class(0, everywhere(only=False)).verdict is PASS
+
+
+def test_a_port_that_goes_by_no_code_point_or_is_no_rail_is_not_judged_by_the_class() -> None:
+    def silent(raw: seeding.Raw) -> None:
+        raw["flow_control"]["ens2f0np0"]["dscp"].update(stdout="")
+
+    without = seeding.chain(*(seeding.edit(node, silent) for node in NODES))(sample.healthy())
+    assert with_class(0, without).verdict is PASS
+    chosen = declare("mlx5_0", environment={"NCCL_IB_TC": "0"})(sample.healthy())
+    assert set(verdicts("roce-flow-control", chosen)) == {PASS}
+
+
 NAMES = st.sampled_from(["ens5", "pfc", "ecn", "roce_np", "stdout", "rc"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from([*PRIORITIES, TEXT]),
@@ -289,6 +348,7 @@ JSON = st.recursive(
 @given(said=JSON)
 def test_a_record_may_be_anything(said: Any) -> None:
     try:
+        parse_code_points(said, "ens5")
         parse_flow_control(said, "ens5")
     except CannotReadError:
         return

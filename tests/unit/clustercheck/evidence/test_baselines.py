@@ -20,6 +20,7 @@ from clustercheck.evidence.comparison import described, replaced, unfit
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline, BaselineGpu
 from clustercheck.model import Subject, Verdict
+from clustercheck.result.environment import describe
 from clustercheck.samples import sample, smi
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import baselines, files
@@ -218,3 +219,44 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     simulated = run(baseline=replace(then, simulated=True))
     assert simulated["verdict"] == "pass" and simulated["environment"]["baseline"] is None
     assert "compared with no baseline" in simulated["environment"]["notes"][0]
+
+
+def with_variables(evidence: Evidence, **by_node: dict[str, str]) -> Evidence:
+    nodes = tuple(
+        replace(
+            node,
+            settings=replace(evidence.spec.settings_of(node.name), environment=by_node.get(node.name, {})),
+        )
+        for node in evidence.spec.nodes
+    )
+    return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+
+def test_a_variable_of_the_jobs_that_has_changed_is_named_with_its_nodes() -> None:
+    every = {"NCCL_IB_TC": "106", "NCCL_IB_HCA": "=mlx5_0"}
+    then = with_variables(sample.healthy(), gpu01=every, gpu02=every, gpu03=every)
+    kept = document()
+    kept["environment"]["nodes"] = describe(then)["nodes"]
+    saved = json.loads(json.dumps(baseline.record_of(kept)))
+    before = baseline.from_record(saved, where="here")
+    now = with_variables(
+        sample.healthy(),
+        gpu01={"NCCL_IB_TC": "105", "NCCL_ALGO": "RING", "NCCL_IB_HCA": "=mlx5_0"},
+        gpu02={"NCCL_IB_TC": "105", "NCCL_ALGO": "RING"},
+        gpu03={"NCCL_IB_TC": "105", "NCCL_IB_HCA": "=mlx5_0"},
+    )
+    section = described(compared(before, now))
+    assert section is not None and section["differs"] == [
+        "gpu01, gpu02: NCCL_ALGO RING, then not set",
+        "all nodes: NCCL_IB_TC 105, then 106",
+        "gpu02: NCCL_IB_HCA not set, then =mlx5_0",
+    ]
+    same = described(compared(before, then))
+    assert same is not None and same["differs"] == []
+
+
+def test_a_baseline_from_before_variables_were_recorded_is_compared_in_the_rest() -> None:
+    then = baseline.from_result(document(), where="here")
+    now = with_variables(sample.healthy(), gpu01={"NCCL_IB_TC": "105"})
+    section = described(compared(then, now))
+    assert section is not None and section["differs"] == [f"gpu01: driver {smi.DRIVER}, then 570.1"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck.jobs import data_parallel, operation, pairs
+from clustercheck.jobs import data_parallel, nccl_tests, operation, pairs, rdma_write
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests():
@@ -87,3 +87,20 @@ def test_training_is_correct_only_if_all_three_conditions_hold():
 def test_each_collective_has_its_own_factor(collective, factor):
     algorithm, bus = operation.compute_bandwidths(collective, 8_000_000_000, 2.0, 8)
     assert (algorithm, bus) == (pytest.approx(4.0), pytest.approx(4.0 * factor))
+
+
+def test_ib_write_bw_is_asked_for_the_address_class_and_level_of_a_port():
+    plain = rdma_write.make_command({"device": "mlx5_0", "port": 1, "gid": None}, 4000, 10)
+    assert not {"-x", "--tclass", "-S"} & set(plain)
+    port = {"device": "mlx5_2", "port": 1, "gid": 3, "traffic_class": 106, "service_level": 0}
+    words = " ".join(rdma_write.make_command(port, 4000, 10, "192.0.2.1"))
+    assert words.endswith("-x 3 --tclass 106 -S 0 192.0.2.1") and "-d mlx5_2 -i 1 -p 4000" in words
+
+
+def test_only_what_is_the_same_on_all_nodes_is_exported_from_one():
+    nodes = [["", "", 8, "eth0", f"192.0.2.{n}", 4000, {"A": "1", "B": str(n)}] for n in (1, 2)]
+    nodes[1][6]["C"] = "only there"
+    assert nccl_tests.find_shared_variables(nodes) == ["A"]
+    nodes = [[*node[:6], {"OMPI_MCA_btl_tcp_if_include": "ib0"}] for node in nodes]
+    found = nccl_tests.make_mpi_environment(nodes)
+    assert (found["OMPI_MCA_btl_tcp_if_include"], found["OMPI_MCA_oob_tcp_if_include"]) == ("ib0", "eth0")

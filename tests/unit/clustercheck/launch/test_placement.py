@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from clustercheck.launch.model import RankState
-from clustercheck.launch.placement import NodeReport, RankPlace, find_unfit_nodes, place_ranks
+from clustercheck.launch.placement import (
+    NodeReport,
+    RankPlace,
+    find_unfit_nodes,
+    place_independent_ranks,
+    place_ranks,
+)
 
 
 def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.3.1") -> NodeReport:
@@ -154,3 +160,29 @@ def test_a_node_with_more_gpus_than_it_should_have_is_refused() -> None:
     refused = find_unfit_nodes(reports, DECLARED, {"gpu01": 8, "gpu02": 8})
     assert [(r.node, r.state) for r in refused] == [("gpu02", RankState.FAILED)]
     assert refused[0].because == "it reports 64 GPUs, and should have 8"
+
+
+def test_every_rank_gets_the_environment_of_its_node_and_keeps_its_place():
+    reports = [report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=2)]
+    site = {
+        "gpu01": {
+            "NCCL_IB_TC": "106", "NCCL_SOCKET_IFNAME": "ib", "NCCL_DEBUG": "TRACE", "PADDLE_TRAINER_ID": "9",
+        },
+        "gpu02": {"NCCL_IB_TC": "105"},
+    }  # fmt: skip
+    found = place_ranks(reports, site_environment=site)
+    assert [place.environment["NCCL_IB_TC"] for place in found.ranks] == ["106", "106", "105", "105"]
+    assert [p.environment["NCCL_SOCKET_IFNAME"] for p in found.ranks] == ["ib", "ib", "=eth0", "=eth0"]
+    assert [place.environment["PADDLE_TRAINER_ID"] for place in found.ranks] == list("0123")
+    assert {place.environment["NCCL_DEBUG"] for place in found.ranks} == {"INFO"}
+    held = {("gpu01", 0): {"NCCL_IB_TC": "1"}}
+    bound = place_ranks(reports, environment=held, site_environment=site)
+    assert [place.environment["NCCL_IB_TC"] for place in bound.ranks] == ["1", "106", "105", "105"]
+
+
+def test_ranks_by_themselves_get_the_environment_too():
+    reports = [replace(report("gpu01", cuda=True, gpus=1), devices=2), replace(report("gpu02"), devices=1)]
+    site = {"gpu01": {"FLAGS_allocator_strategy": "naive_best_fit", "CLUSTERCTL_GPU": "7"}}
+    found = [dict(place.environment) for place in place_independent_ranks(reports, site).ranks]
+    assert [each.get("FLAGS_allocator_strategy") for each in found] == ["naive_best_fit"] * 2 + [None]
+    assert [each["CLUSTERCTL_GPU"] for each in found] == ["0", "1", "0"]

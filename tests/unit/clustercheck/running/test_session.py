@@ -296,3 +296,23 @@ def test_jobs_know_how_many_gpus_a_node_should_have_unless_it_is_split() -> None
     run(found, launcher)
     assert launcher.jobs
     assert {str(spec.gpu_limits) for spec in launcher.jobs} == {str({"gpu01": 8, "gpu03": 8})}
+
+
+def test_every_job_and_the_document_have_the_environment_of_each_node() -> None:
+    spec = sample.spec(3)
+    given = replace(spec.settings_of("gpu02"), environment={"NCCL_IB_TC": "106"})
+    nodes = tuple(replace(n, settings=given) if n.name == "gpu02" else n for n in spec.nodes)
+    launcher = FakeLauncher()
+    document = run(
+        records(), launcher, replace(spec, nodes=nodes, environment={"NCCL_IB_TC": "1"}), suite="full"
+    )
+    jobs = [*launcher.jobs, *launcher.alone, *launcher.connections]
+    programs = {job.program for job in jobs}
+    assert launcher.alone and {"all_reduce.py", "rdma_write.py", "peer_ports.py"} <= programs
+    expected = {"gpu01": {"NCCL_IB_TC": "1"}, "gpu02": {"NCCL_IB_TC": "106"}, "gpu03": {"NCCL_IB_TC": "1"}}
+    for job in jobs:
+        assert job.site_environment == {node: expected[node] for node in job.nodes}, job.program
+    named = next(job for job in jobs if job.program == "rdma_write.py")
+    assert named.arguments["variables"] == ["NCCL_IB_TC"]
+    found = document["environment"]["nodes"]
+    assert {node: found[node]["job_environment"] for node in found} == expected

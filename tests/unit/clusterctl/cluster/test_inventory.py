@@ -189,14 +189,49 @@ def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> No
         ({"hardware_rdma_ports": "{{ 'all' }}"}, "inventory.rdma"),
         ({"validation_mounts": "{{ '/data' }}"}, "inventory.mounts"),
         ({"validation_mounts": [{"type": "nfs"}]}, "inventory.mounts"),
+        ({"validation_environment": "{{ 'NCCL_IB_TC=1' }}"}, "inventory.environment"),
+        ({"validation_environment": {"NCCL_IB_TC": "{{ 'a\nb' }}"}}, "inventory.environment"),
+        ({"validation_environment": {"PATH": "/bin"}}, "inventory.environment"),
+        ({"validation_environment_suites": {"quick": "{{ 7 }}"}}, "inventory.environment"),
+        ({"validation_environment_suites": "{{ 'quick' }}"}, "inventory.environment"),
+        (
+            {"validation_environment": {"NCCL_IB_HCA": "mlx4"}, "hardware_rails": ["mlx5_0"]},
+            "inventory.environment",
+        ),
+        ({"hardware_rails": "{{ 'mlx5*' }}"}, "inventory.rails"),
+        ({"hardware_rails": [f"mlx5_{n}" for n in range(33)]}, "inventory.rails"),
     ],
 )
 def test_what_a_template_makes_of_them_must_be_right(
     directory: ClusterDirectory, variables: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(ClusterctlError) as caught:
-        spec.cluster_spec(made(directory, **variables))
+        spec.cluster_spec(made(directory, **variables), "quick")
     assert caught.value.code == code
+
+
+def test_validation_is_told_the_environment_of_its_suite_and_the_rails(directory: ClusterDirectory) -> None:
+    found = made(
+        directory,
+        validation_environment={"NCCL_IB_TC": 106, "UCX_TLS": "{{ site_user }}"},
+        validation_environment_suites={"full": {"NCCL_IB_TC": "105", "NCCL_ALGO": "RING"}},
+    )
+    assert spec.cluster_spec(found).environment == {"NCCL_IB_TC": "106", "UCX_TLS": "ops"}
+    of_full = {"NCCL_IB_TC": "105", "UCX_TLS": "ops", "NCCL_ALGO": "RING"}
+    assert spec.cluster_spec(found, "full").settings_of("gpu02").environment == of_full
+    other = tuple(
+        replace(host, variables={**host.variables, "validation_environment": {"NCCL_IB_TC": "1"}})
+        if host.name == "gpu02"
+        else host
+        for host in found.hosts
+    )
+    by_host = spec.cluster_spec(replace(found, hosts=other), "quick")
+    assert by_host.settings_of("gpu02").environment == {"NCCL_IB_TC": "1"}
+    rails = spec.cluster_spec(made(directory, hardware_rails=["mlx5_0", "{{ 'mlx5_1' }}"]))
+    assert {node.rails for node in rails.nodes} == {("mlx5_0", "mlx5_1")}
+    assert rails.environment == {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    bare = spec.cluster_spec(made(directory))
+    assert (bare.environment, bare.nodes[0].rails) == ({}, ())
 
 
 def test_cdi_is_asked_for_where_the_settings_say_so(directory: ClusterDirectory) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from clustercheck.checks.base import Finding, not_applicable, not_run
 from clustercheck.checks.gpu_p2p import peer_access
 from clustercheck.checks.support.job import outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
-from clustercheck.evidence.rails import adapters_of
+from clustercheck.evidence.rails import adapters_of, declared_rails
 from clustercheck.launch.model import JobOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Subject
@@ -85,8 +85,11 @@ def _log(evidence: Evidence) -> NcclLog | str:
 def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
     """What the probes of the job's nodes say of it. What could not be read is expected of nobody."""
     nodes = list(outcome.by_node)
-    rails = {node: adapters_of(evidence.nodes[node]) for node in nodes}
+    chosen = {node: declared_rails(evidence, node) for node in nodes}
+    rails = {node: adapters_of(evidence.nodes[node], chosen[node]) for node in nodes}
     declared = {node: evidence.declared[node].rdma_ports for node in nodes}
+    by_sockets = [node for node, rail in chosen.items() if rail is not None and rail.sockets]
+    own_interface = [n for n in nodes if "NCCL_SOCKET_IFNAME" in evidence.spec.settings_of(n).environment]
     topologies: dict[str, Topology] = {}
     for node in nodes:
         with suppress(CannotReadError):
@@ -101,12 +104,22 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
 
     return NcclSite(
         adapters={node: [name.rpartition(":")[0] for name in rails[node].of_gpus] for node in nodes},
-        rdma=[n for n in nodes if declared[n] or (declared[n] is None and rails[n].ports)],
-        interfaces={node: name for node, name in dict(interfaces or {}).items() if node in nodes},
+        rdma=[
+            n
+            for n in nodes
+            if n not in by_sockets and (declared[n] or (declared[n] is None and rails[n].ports))
+        ],
+        interfaces={
+            node: name
+            for node, name in dict(interfaces or {}).items()
+            if node in nodes and node not in own_interface
+        },
         gpudirect=[
             node
             for node, topology in topologies.items()
-            if rails[node].of_gpus and _reads_gpus(topology) and not _is_geforce(evidence, node)
+            if rails[node].of_gpus
+            and _reads_gpus(topology, rails[node].columns)
+            and not _is_geforce(evidence, node)
         ],
         near=[node for node, topology in topologies.items() if "SYS" not in set(_between(topology).values())],
         peers=peers,
@@ -150,11 +163,11 @@ def _peers(evidence: Evidence, node: str, topology: Topology) -> frozenset[froze
     )
 
 
-def _reads_gpus(topology: Topology) -> bool:
-    """Whether each GPU has an adapter near enough."""
+def _reads_gpus(topology: Topology, rails: Collection[str]) -> bool:
+    """Whether each GPU has a rail's adapter near enough."""
 
     def of_adapters(gpu: str) -> Iterator[str]:
-        return (how for name, how in topology.connections[gpu].items() if name not in topology.gpus)
+        return (how for name, how in topology.connections[gpu].items() if name in rails)
 
     return all(any(how in NEAR for how in of_adapters(gpu)) for gpu in topology.gpus)
 

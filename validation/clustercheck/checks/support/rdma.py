@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clustercheck.checks.base import Finding, failed, not_applicable
@@ -54,6 +54,11 @@ def controllers(evidence: Evidence, node: str) -> list[str]:
 def name_of(link: Link) -> str:
     """As the programs of rdma-core call a port: ``mlx5_0/1``."""
     return f"{link[0].name}/{link[1].number}"
+
+
+def describe_states(links: Sequence[Link]) -> str:
+    """Each port with its logical and physical state."""
+    return ", ".join(f"{name_of(link)} is {link[1].state} ({link[1].physical_state})" for link in links)
 
 
 def place_of(link: Link) -> Place:
