@@ -39,6 +39,19 @@ class Amount(click.ParamType[float]):
         return number
 
 
+class PeakPart(click.FloatRange):
+    """Above 0, to 1; not NaN, which no bound refuses."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number above 0, to 1", param, ctx)
+        return number
+
+
 @click.command("size")
 @click.option("--model", "preset", metavar="NAME", help="A public model; --list-models lists them.")
 @click.option(
@@ -93,7 +106,7 @@ class Amount(click.ParamType[float]):
 )
 @click.option(
     "--mfu",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=PeakPart(),
     metavar="PART",
     help="Part of the GPUs' peak that training reaches, 0 to 1. Default: measured here, else published.",
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clustercheck.expect.profiles import Profile
-from clustercheck.model import Figure
+from clustercheck.model import Figure, Verdict
 from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
@@ -60,7 +60,7 @@ def in_document(document: Document, profile: Profile, precision: str) -> Utilisa
 def _figures(document: Document) -> Iterator[Figure]:
     for result in document.results:
         if result.check in CHECKS:
-            yield from (judged.figure for judged in result.figures)
+            yield from (each.figure for each in result.figures if each.verdict is not Verdict.NOT_RUN)
 
 
 def _source(document: Document, figure: Figure) -> str:

@@ -18,6 +18,7 @@ PRESETS = Path(__file__).with_name("presets.yml")
 # Hidden size over layers of GPT-3 6.7B, 13B and 175B (Brown et al., table 2.1), and of LLaMA 7B and 13B.
 ASPECT, HEAD = 128, 128
 VOCABULARY, SEQUENCE = 50257, 2048  # of GPT-3
+MAX_HIDDEN = 1_000_000
 # How far a count may be from that of its layers and sizes. A mixture of experts is beyond it.
 MAX_OFF = 1.5
 
@@ -144,8 +145,8 @@ def described(
             code="size.model",
             hint="Give --model NAME, --parameters 6.5B, or --layers and --hidden.",
         )
-    inner = hidden or _hidden(parameters or 0, layers)
-    depth = layers or max(1, round((parameters or 0) / (12 * inner * inner)))
+    words, length = vocabulary or VOCABULARY, sequence or SEQUENCE
+    depth, inner = _estimated(parameters or 0, layers, hidden, words + length)
     given = [n for n, v in (("layers", layers), ("hidden size", hidden)) if v is None]
     source = f"{' and '.join(given)} estimated in the proportion of GPT-3" if given else "as given"
     made = ModelShape(
@@ -156,8 +157,8 @@ def described(
         heads=heads or _heads(inner),
         kv_heads=heads or _heads(inner),
         ffn=4 * inner,
-        vocabulary=vocabulary or VOCABULARY,
-        sequence=sequence or SEQUENCE,
+        vocabulary=words,
+        sequence=length,
         family="gpt",
         source=source,
     )
@@ -166,11 +167,28 @@ def described(
     return made
 
 
-def _hidden(parameters: int, layers: int | None) -> int:
-    """The hidden size, in steps as published models have them, whose heads can be divided among 8 GPUs."""
-    exact = math.sqrt(parameters / (12 * layers)) if layers else math.cbrt(ASPECT * parameters / 12)
-    step = 8 * HEAD if exact >= 4000 else 2 * HEAD if exact >= 1000 else HEAD
-    return max(step, round(exact / step) * step)
+def _estimated(parameters: int, layers: int | None, hidden: int | None, rows: int) -> tuple[int, int]:
+    """Layers and hidden size, the nearest to GPT-3's proportion, or to the layers that are given.
+
+    ``rows`` are those of the tables of words and positions.
+    """
+
+    def depth_of(width: int) -> float:
+        return (parameters - rows * width) / (12 * width * width)
+
+    def off(width: int) -> float:
+        proportion = depth_of(width) / (layers or width / ASPECT)
+        return abs(math.log(proportion)) if proportion > 0 else math.inf
+
+    width = hidden or min(_widths(), key=off)
+    return layers or max(1, round(depth_of(width))), width
+
+
+@cache
+def _widths() -> tuple[int, ...]:
+    """Hidden sizes in steps as published models have them; 8 GPUs can divide the heads of the larger."""
+    small, large = range(HEAD, 1024, HEAD), range(1024, 4096, 2 * HEAD)
+    return (*small, *large, *range(4096, MAX_HIDDEN, 8 * HEAD))
 
 
 def _heads(hidden: int) -> int:
