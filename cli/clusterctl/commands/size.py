@@ -69,7 +69,13 @@ class PeakPart(click.FloatRange):
     type=click.Choice(list(memory.FORMATS)),
     help="amp is Paddle's level O1, fp16 and bf16 its O2. Default: bf16, or fp16 on older GPUs.",
 )
-@click.option("--optimizer", type=click.Choice(list(memory.OPTIMIZERS)), default="adam", show_default=True)
+@click.option(
+    "--optimizer",
+    type=click.Choice(list(memory.OPTIMIZERS)),
+    default="adam",
+    show_default=True,
+    help="Its states are in fp32: two a parameter, momentum one, sgd none.",
+)
 @click.option(
     "--micro-batch",
     type=SIZE,

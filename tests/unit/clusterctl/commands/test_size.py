@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
+from tests.support.tree import ROOT
 
 from clusterctl import main
 from clusterctl.sizing import table
@@ -175,3 +178,14 @@ def test_the_public_models_as_json(capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["name"] for line in lines] == list(presets())
     assert all(line["type"] == "model" and line["source"] for line in lines)
+
+
+def test_the_page_shows_what_is_printed(capsys):
+    page = (ROOT / "docs" / "paddle.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"^```sh\n(clusterctl size .*)\n```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    assert shown
+    for line, expected in shown:
+        main.run(shlex.split(line)[1:])
+        assert capsys.readouterr().out == expected
