@@ -174,7 +174,7 @@ def command(
         global_batch,
         memory.RECOMPUTE if recompute == "auto" else (recompute,),
     )
-    reached = throughput.Utilisation(mfu, "as given") if mfu is not None else None
+    reached = throughput.Utilisation(mfu, "as given", "given") if mfu is not None else None
     if reached is None and directory is not None:
         reached = last_measured(directory, there.profile, chosen)
     sizing = plan.size(task, there, reached or throughput.published(chosen))

@@ -41,11 +41,12 @@ class Layout:
 
     @property
     def kind(self) -> str:
-        """What it adds last: data, sharding and its stage, tensor or pipeline."""
-        if self.pipeline > 1:
-            return "pipeline"
-        if self.tensor > 1:
-            return "tensor"
+        """What it is named by: data, sharding and its stage, tensor, pipeline, or the last two together."""
+        splits = [
+            name for name, number in (("tensor", self.tensor), ("pipeline", self.pipeline)) if number > 1
+        ]
+        if splits:
+            return " and ".join(splits)
         return f"sharding {self.sharding}" if self.sharding else "data"
 
     @property
@@ -62,11 +63,12 @@ class Layout:
         )
 
 
-def steps(gpus: int, per_node: int, shape: ModelShape) -> Iterator[tuple[Layout, ...]]:
+def steps(gpus: int, per_node: int, shape: ModelShape, *, linked: bool) -> Iterator[tuple[Layout, ...]]:
     """Layouts by kind, the simplest kind first, in each from the smallest split.
 
-    Tensor parallelism stays within a node: its all-reduces in each layer need the fastest links
-    (Narayanan et al., SC 2021, section 3.2, takeaway 1).
+    Tensor parallelism stays within a node, and comes before a pipeline: its all-reduces in each layer need
+    the fastest links (Narayanan et al., SC 2021, section 3.2, takeaway 1). Without NVLink (``linked`` False)
+    it comes after one.
     """
     yield (Layout(gpus),)
     if gpus == 1:
@@ -74,18 +76,23 @@ def steps(gpus: int, per_node: int, shape: ModelShape) -> Iterator[tuple[Layout,
     for stage in (1, 2, 3):
         yield (Layout(gpus, sharding=stage),)
     splits = _tensor_splits(gpus, per_node, shape)
-    if tensor := tuple(layout for split in splits for layout in _shared(gpus, split, 1)):
-        yield tensor
+    tensor = [(split, 1) for split in splits]
+    pipeline = _with_stages(gpus, (1,), shape)
+    both = _with_stages(gpus, splits, shape)
+    for pairs in (tensor, both, pipeline) if linked else (pipeline, tensor, both):
+        if pairs:
+            yield tuple(layout for split, stages in pairs for layout in _shared(gpus, split, stages))
+
+
+def _with_stages(gpus: int, splits: tuple[int, ...], shape: ModelShape) -> list[tuple[int, int]]:
     pairs = [
         (split, stages)
-        for split in (1, *splits)
+        for split in splits
         for stages in range(2, min(shape.layers, gpus // split) + 1)
         if gpus % (split * stages) == 0
     ]
     # Of the same product the wider tensor split: fewer stages wait less.
-    pairs.sort(key=lambda pair: (pair[0] * pair[1], -pair[0]))
-    if pipeline := tuple(layout for split, stages in pairs for layout in _shared(gpus, split, stages)):
-        yield pipeline
+    return sorted(pairs, key=lambda pair: (pair[0] * pair[1], -pair[0]))
 
 
 def _tensor_splits(gpus: int, per_node: int, shape: ModelShape) -> tuple[int, ...]:

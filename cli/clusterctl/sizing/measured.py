@@ -53,7 +53,7 @@ def in_document(document: Document, profile: Profile, precision: str) -> Utilisa
             reached = figure.measured * LENGTH * operations(12 * LAYERS * HIDDEN**2, LAYERS, HIDDEN, LENGTH)
             part = reached / (peak.value * 1e12)
             if 0 < part <= 1:
-                return Utilisation(part, _source(document, figure), measured=True)
+                return Utilisation(part, _source(document, figure), "measured")
     return None
 
 

@@ -42,8 +42,8 @@ class LayoutOption:
 
 @dataclass(frozen=True)
 class Sizing:
-    """Options by kind, the simplest first. ``chosen`` is the first that fits without full recomputation, else
-    the first that fits, else None; ``least_gpus`` then says how many such GPUs would do, if any."""
+    """Options by kind, the simplest first. ``chosen`` is None if none fits; ``least_gpus`` then says how many
+    such GPUs would do, if any."""
 
     task: Task
     hardware: GpuPool
@@ -62,23 +62,27 @@ def size(task: Task, hardware: GpuPool, utilisation: Utilisation) -> Sizing:
     gpus = tried[-1]
     for number in tried:
         options = options_on(number, task, hardware, peak * utilisation.part)
-        if choose(options):
+        if choose(options, linked=hardware.linked):
             gpus = number
             break
-    chosen = choose(options)
+    chosen = choose(options, linked=hardware.linked)
     least = gpus if chosen else _least(task, hardware, peak * utilisation.part)
     return Sizing(task, hardware, gpus, utilisation, options, chosen, least)
 
 
-def choose(options: Sequence[LayoutOption]) -> LayoutOption | None:
-    """The simplest that fits; full recomputation costs a third of the time, so it comes last."""
-    fitting = [option for option in options if not option.why_not]
-    return next((option for option in fitting if option.recompute != FULL), fitting[0] if fitting else None)
+def choose(options: Sequence[LayoutOption], *, linked: bool) -> LayoutOption | None:
+    """The simplest that fits. Full recomputation costs a third of the time, and tensor splits without NVLink
+    cost more: these come last."""
+
+    def cost(option: LayoutOption) -> tuple[bool, bool]:
+        return option.layout.tensor > 1 and not linked, option.recompute == FULL
+
+    return min((option for option in options if not option.why_not), key=cost, default=None)
 
 
 def _least(task: Task, hardware: GpuPool, flops: float) -> int | None:
     for number in numbers(hardware.per_node, MAX_GPUS):
-        if choose(options_on(number, task, hardware, flops)):
+        if choose(options_on(number, task, hardware, flops), linked=hardware.linked):
             return number
     return None
 
@@ -86,7 +90,7 @@ def _least(task: Task, hardware: GpuPool, flops: float) -> int | None:
 def options_on(gpus: int, task: Task, hardware: GpuPool, flops: float) -> tuple[LayoutOption, ...]:
     """One option of each kind: the first of its layouts that fits, else the one that comes nearest."""
     found = []
-    for layouts in steps(gpus, hardware.per_node, task.shape):
+    for layouts in steps(gpus, hardware.per_node, task.shape, linked=hardware.linked):
         ordered = [
             _option(layout, recompute, task, hardware, flops)
             for full in (False, True)

@@ -109,9 +109,11 @@ def duration(days: float) -> str:
 
 
 def _reasons(options: tuple[LayoutOption, ...]) -> Iterator[str]:
+    if any(option.why_not for option in options):
+        yield "Why not:"
     for option in options:
         if option.why_not:
-            yield f"- {option.layout.name} does not fit: {option.why_not}."
+            yield f"- {option.layout.name}: {option.why_not}."
 
 
 def _conclusion(sizing: Sizing) -> Iterator[str]:
@@ -127,7 +129,8 @@ def _conclusion(sizing: Sizing) -> Iterator[str]:
             f"{sizing.utilisation.part:.0%} of the peak ({sizing.utilisation.source}). "
             "Failures, evaluation and checkpoints come on top."
         )
-    if not sizing.hardware.linked and chosen.layout.gpus > 1:
+    known = sizing.utilisation.origin in ("measured", "given")
+    if not (known or sizing.hardware.linked or chosen.layout.gpus == 1):
         yield "Without NVLink expect less: published figures are of GPUs with it."
     if sizing.task.request.precision == "amp":
         yield (

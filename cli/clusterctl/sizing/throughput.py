@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from clusterctl.sizing.memory import FULL, SELECTIVE
 from clusterctl.sizing.shape import ModelShape
@@ -14,30 +15,32 @@ TOKENS_PER_PARAMETER = 20
 
 @dataclass(frozen=True)
 class Utilisation:
-    """The part of the peak that the model's own operations reach, with where it comes from."""
+    """The part of the peak that the model's own operations reach; ``origin`` says how it is known."""
 
     part: float
     source: str
-    measured: bool = False
+    origin: Literal["measured", "given", "published", "assumed"]
 
 
-PUBLISHED = Utilisation(
+ASSUMED = Utilisation(
     0.40,
     "assumed; published: Llama 3 405B 38 to 43 % on H100 (Grattafiori et al., 2024, table 4), Megatron 530B "
     "54 % on 2240 A100 (Korthikanti et al., 2023)",
+    "assumed",
 )
 PUBLISHED_AMP = Utilisation(
     0.42,
     "published: BERT-large with Paddle's AMP on 32 DGX A100, 142087 sequences/s of length 128 (NVIDIA "
     "DeepLearningExamples)",
+    "published",
 )
-UNPUBLISHED = Utilisation(0.40, "assumed as for bf16: no published figure for this precision")
+UNPUBLISHED = Utilisation(0.40, "assumed as for bf16: no published figure for this precision", "assumed")
 
 
 def published(precision: str) -> Utilisation:
     """What is known of a precision without a measurement here."""
     if precision in ("bf16", "fp16"):
-        return PUBLISHED
+        return ASSUMED
     return PUBLISHED_AMP if precision == "amp" else UNPUBLISHED
 
 

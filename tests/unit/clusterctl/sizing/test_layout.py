@@ -11,10 +11,10 @@ from clusterctl.sizing.shape import preset, presets
 NUMBERS = st.sampled_from([1, 2, 3, 4, 6, 8, 16, 24, 64, 512, 16384])
 
 
-@given(st.sampled_from(sorted(presets())), NUMBERS, st.integers(1, 16))
-def test_every_layout_uses_all_gpus_and_can_be_made(name, gpus, per_node):
+@given(st.sampled_from(sorted(presets())), NUMBERS, st.integers(1, 16), st.booleans())
+def test_every_layout_uses_all_gpus_and_can_be_made(name, gpus, per_node, linked):
     model = preset(name)
-    for layouts in steps(gpus, per_node, model):
+    for layouts in steps(gpus, per_node, model, linked=linked):
         assert layouts
         for layout in layouts:
             assert layout.gpus == gpus
@@ -24,22 +24,30 @@ def test_every_layout_uses_all_gpus_and_can_be_made(name, gpus, per_node):
             assert not (layout.sharding and layout.data == 1)
 
 
-def test_the_simplest_comes_first():
-    kinds = [{layout.kind for layout in layouts} for layouts in steps(16, 8, preset("llama-7b"))]
-    assert kinds == [{"data"}, {"sharding 1"}, {"sharding 2"}, {"sharding 3"}, {"tensor"}, {"pipeline"}]
-    assert [layouts[0].kind for layouts in steps(1, 8, preset("llama-7b"))] == ["data"]
+def kinds(gpus: int, *, linked: bool) -> list[str]:
+    found = [{one.kind for one in layouts} for layouts in steps(gpus, 8, preset("llama-7b"), linked=linked)]
+    assert all(len(each) == 1 for each in found)
+    return [kind for each in found for kind in each]
+
+
+def test_the_simplest_comes_first_and_tensor_splits_need_nvlink():
+    simple = ["data", "sharding 1", "sharding 2", "sharding 3"]
+    assert kinds(16, linked=True) == [*simple, "tensor", "tensor and pipeline", "pipeline"]
+    assert kinds(16, linked=False) == [*simple, "pipeline", "tensor", "tensor and pipeline"]
+    assert kinds(1, linked=True) == ["data"]
 
 
 def test_a_wider_tensor_split_comes_before_more_stages():
-    *_, pipelines = steps(64, 8, preset("llama-65b"))
+    *_, both, _ = steps(64, 8, preset("llama-65b"), linked=True)
     eight = [
-        (one.tensor, one.pipeline) for one in pipelines if one.tensor * one.pipeline == 8 and not one.sharding
+        (one.tensor, one.pipeline) for one in both if one.tensor * one.pipeline == 8 and not one.sharding
     ]
-    assert eight == [(4, 2), (2, 4), (1, 8)]
+    assert eight == [(4, 2), (2, 4)]
 
 
 def test_heads_that_cannot_be_divided_are_left_whole():
-    assert {one.tensor for each in steps(8, 8, preset("gpt2-xl")) for one in each} == {1}  # 25 heads
+    found = steps(8, 8, preset("gpt2-xl"), linked=True)  # 25 heads
+    assert {one.tensor for layouts in found for one in layouts} == {1}
 
 
 def test_names_and_the_calls_of_paddle():

@@ -53,7 +53,7 @@ def test_the_part_of_the_peak_follows_from_the_layers_of_bert():
     # 6 x 85 million parameters, and 12 x 12 layers x 768 x 128 of attention, a token; 128 tokens.
     work = 128 * (6 * 84_934_656 + 12 * 12 * 768 * 128)
     assert part(found) == pytest.approx(1000 * work / 312e12)
-    assert found.measured
+    assert found.origin == "measured"
     assert "run 20261120-validate" in found.source
     assert "1000 sequences/s" in found.source
 
