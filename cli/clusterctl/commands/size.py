@@ -18,6 +18,7 @@ from clusterctl.sizing import hardware, memory, plan, record, shape, table, thro
 from clusterctl.sizing.measured import last_measured
 
 MAX_PARAMETERS, MAX_TOKENS = 1e13, 1e16
+NOT_FOUND = "cluster.not-found"
 LETTERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{0,20})?(?:[eE]\+?\d{1,2})?)([KMBT]?)", re.IGNORECASE)
 SIZE = click.IntRange(1, 1_000_000)
@@ -154,14 +155,15 @@ def command(
         return EXIT_GOOD
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
     model = _model(preset, parameters, sizes, sequence)
-    directory = _cluster(named, needed=gpu is None)
-    if gpu is not None:
+    directory: ClusterDirectory | None
+    if gpu is None:
+        directory = _cluster(named)
+        there = hardware.of_cluster(inventory.load(directory), limit, gpus, per_node)
+    else:
         if limit is not None:
             raise click.UsageError("--limit selects nodes of the cluster: omit it with --gpu")
         there = hardware.of_kind(gpu, gpus, per_node)
-    else:
-        assert directory is not None  # noqa: S101 - needed
-        there = hardware.of_cluster(inventory.load(directory), limit, gpus, per_node)
+        directory = _cluster_if_any(named)
     chosen = precision or there.default_precision
     there.peak_flops(chosen)  # refused here, before anything is read
     request = memory.TrainingRequest(
@@ -197,21 +199,29 @@ def _model(
     return shape.preset(preset)
 
 
-def _cluster(named: Path | None, *, needed: bool) -> ClusterDirectory | None:
-    """The cluster directory; None if there is none and a GPU type was given instead."""
+def _cluster(named: Path | None) -> ClusterDirectory:
+    """The cluster directory. Raises ClusterctlError (``size.gpu``) if there is none, nor a GPU type."""
     try:
         return find_cluster_directory(named)
     except ClusterctlError as error:
-        if needed and named is None and error.code == "cluster.not-found":
+        if named is None and error.code == NOT_FOUND:
             raise ClusterctlError(
                 "there are no GPUs to size for: no --gpu, and no cluster directory here or above",
                 code="size.gpu",
                 where=error.where,
                 hint="Give --gpu TYPE, e.g. --gpu hgx-a100-80gb, or a cluster directory with -C DIR.",
             ) from error
-        if needed or named is not None:
-            raise
-        return None
+        raise
+
+
+def _cluster_if_any(named: Path | None) -> ClusterDirectory | None:
+    """The cluster directory, whose runs may have measured such GPUs; None if there is none."""
+    try:
+        return find_cluster_directory(named)
+    except ClusterctlError as error:
+        if named is None and error.code == NOT_FOUND:
+            return None
+        raise
 
 
 def _list_models(*, as_json: bool) -> None:

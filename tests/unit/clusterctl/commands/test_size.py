@@ -174,6 +174,13 @@ def test_a_cluster_s_own_gpus_and_what_was_measured_on_them(tmp_path, capsys, mo
     assert asked == [(tmp_path, "hgx-a100-80gb", "bf16")]
 
 
+def test_a_kind_of_gpu_needs_no_cluster_but_one_that_is_named_must_be_there(tmp_path, capsys):
+    assert size(*SEEDS, "--gpu", "hgx-a100-80gb") == 0
+    assert main.run(["-C", str(tmp_path / "none"), "size", *SEEDS, "--gpu", "hgx-a100-80gb"]) == 2
+    assert main.run(["-C", str(tmp_path / "none"), "size", *SEEDS]) == 2
+    assert capsys.readouterr().err.count("cluster.not-found") == 2
+
+
 def test_the_public_models_as_json(capsys):
     assert size("--list-models", "--json") == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -41,6 +41,7 @@ def test_mixed_precision_saves_no_memory_of_weights_and_states():
     assert TrainingRequest("amp").bytes_per_parameter == 18
     assert TrainingRequest("bf16", "momentum").bytes_per_parameter == 12
     assert TrainingRequest("fp32", "sgd").bytes_per_parameter == 8
+    assert TrainingRequest("bf16", "adamw").bytes_per_parameter == 16
 
 
 @pytest.mark.parametrize(
