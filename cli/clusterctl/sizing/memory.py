@@ -148,10 +148,8 @@ def stage_activations(
 
 def on_fullest_gpu(shape: ModelShape, request: TrainingRequest, layout: Layout, recompute: str) -> Memory:
     """The memory of the GPU that needs the most: of the first pipeline stage or of the last."""
-    ends = [False, True] if layout.pipeline > 1 else [True]
-    return max(
-        (_on_stage(shape, request, layout, recompute, last=end) for end in ends), key=lambda m: m.total
-    )
+    ends = (_on_stage(shape, request, layout, recompute, last=end) for end in (False, True))
+    return max(ends, key=lambda end: end.total)
 
 
 def _on_stage(

@@ -81,6 +81,47 @@ def test_the_first_stage_of_a_pipeline_holds_as_much_as_all_layers():
     assert found == 105 * layer + mask
 
 
+def test_the_last_stage_holds_one_micro_batch_and_the_logits():
+    model = preset("megatron-530b")
+    sbh, layer = 2048 * model.hidden, memory.layer_activations(model, MIXED)
+    found = memory.stage_activations(model, MIXED, Layout(1, pipeline=35), NONE, last=True)
+    assert found == 3 * layer + 4 * sbh + 4 * 2048 * model.vocabulary
+
+
+def test_a_stage_has_its_layers_and_the_table_at_its_end():
+    model = preset("gpt3-6.7b")
+    first = memory.on_fullest_gpu(model, MIXED, Layout(1, pipeline=2), NONE)  # holds more activations
+    positions = 2048 * model.hidden
+    assert first.weights == 2 * (16 * model.layer_parameters + model.embedding + positions)
+    uneven = memory.on_fullest_gpu(model, MIXED, Layout(1, pipeline=5), NONE)
+    assert uneven.weights == 2 * (7 * model.layer_parameters + model.embedding + positions)
+
+
+def test_with_sequence_parallelism_also_inputs_and_outputs_are_divided():
+    model, t = preset("gpt3-6.7b"), 8
+    sbh = 2048 * model.hidden
+    both = replace(MIXED, sequence_parallel=True)
+    layer = memory.layer_activations(model, both, tensor=t)
+    found = memory.stage_activations(model, both, Layout(1, t), FULL, last=True)
+    assert found == (2 * 32 * sbh + sbh + 4 * sbh + 4 * 2048 * model.vocabulary) / t + layer
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "gradients", "optimizer", "activations"),
+    [
+        ("fp32", 4, 4, 8, 66 + 9 * 16),
+        ("tf32", 4, 4, 8, 66 + 9 * 16),
+        ("amp", 6, 4, 8, 34 + 5 * 16),
+        ("fp16", 2, 2, 12, 34 + 5 * 16),
+        ("bf16", 2, 2, 12, 34 + 5 * 16),
+    ],
+)
+def test_the_bytes_of_each_precision(precision, weights, gradients, optimizer, activations):
+    request, model = TrainingRequest(precision), preset("gpt3-6.7b")  # as / h is 16
+    assert memory.states(1, request) == memory.Memory(weights, gradients, optimizer, 0)
+    assert memory.layer_activations(model, request) == activations * 2048 * model.hidden
+
+
 def test_fp32_takes_twice_the_bytes_but_not_of_masks():
     model = preset("gpt3-6.7b")
     sbh, per_head = 2048 * model.hidden, 32 * 2048 / 4096
