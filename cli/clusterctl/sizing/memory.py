@@ -122,7 +122,7 @@ def layer_activations(
 def stage_activations(
     shape: ModelShape, request: TrainingRequest, layout: Layout, recompute: str, *, last: bool
 ) -> float:
-    """Activations on a GPU of the first or of the last pipeline stage.
+    """Activations on a GPU of the first or of the ``last`` pipeline stage; one stage alone is the last.
 
     Korthikanti et al., sections 4.2 and 4.3: in the schedule 1F1B the first stage holds as many micro batches
     as there are stages, so of all layers together; full recomputation keeps the input of each layer (2sbh),
@@ -140,7 +140,7 @@ def stage_activations(
         kept = held * layers * layer_activations(shape, request, tensor=t, scores=recompute == NONE)
     if shape.kind.dropout and (not last or layout.pipeline == 1):
         kept += held * width_here
-    if last or layout.pipeline == 1:
+    if last:
         kept += 2 * element * width_here
         kept += 4 * request.sequence * request.micro_batch * shape.vocabulary / t
     return kept
@@ -165,8 +165,8 @@ def _on_stage(
     used = states(max(shape.layer_parameters, shape.embedding) / layout.tensor, request)
     whole = states(parameters / layout.tensor, request)
     return Memory(
-        min(whole.weights, held.weights + (used.weights if layout.sharding >= 3 else 0)),
-        min(whole.gradients, held.gradients + (used.gradients if layout.sharding >= 2 else 0)),
+        min(whole.weights, held.weights + used.weights),
+        min(whole.gradients, held.gradients + used.gradients),
         held.optimizer,
         kept,
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clusterctl.sizing import memory
 from clusterctl.sizing.layout import Layout
 from clusterctl.sizing.memory import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingRequest
-from clusterctl.sizing.shape import preset, presets
+from clusterctl.sizing.shape import described, preset, presets
 
 GB = 1e9
 MIXED = TrainingRequest()
@@ -97,6 +97,12 @@ def test_a_stage_has_its_layers_and_the_table_at_its_end():
     assert uneven.weights == 2 * (7 * model.layer_parameters + model.embedding + positions)
 
 
+def test_the_last_stage_has_the_table_without_positions():
+    model = described(parameters=None, layers=2, hidden=1024, vocabulary=1_000_000)
+    last = memory.on_fullest_gpu(model, MIXED, Layout(1, pipeline=2), NONE)  # the logits fill it
+    assert last.weights == 2 * (model.layer_parameters + model.embedding)
+
+
 def test_with_sequence_parallelism_also_inputs_and_outputs_are_divided():
     model, t = preset("gpt3-6.7b"), 8
     sbh = 2048 * model.hidden
@@ -140,6 +146,16 @@ def test_grouped_keys_need_less():
     grouped, own = preset("llama2-70b"), replace(preset("llama2-70b"), kv_heads=64)
     less = memory.layer_activations(own, MIXED) - memory.layer_activations(grouped, MIXED)
     assert less == 2 * 2048 * 2 * (8192 - 1024)
+
+
+def test_what_is_sharded_is_whole_while_it_is_used():
+    layers, words = preset("gpt3-175b"), preset("llama3-8b")  # a layer is the largest, or the table of words
+    for model, largest in ((layers, layers.layer_parameters), (words, words.embedding)):
+        found = [memory.on_fullest_gpu(model, MIXED, Layout(64, sharding=stage), FULL) for stage in (1, 2, 3)]
+        part, whole = 2 * model.parameters / 64 + 2 * largest, 2 * model.parameters
+        assert [one.weights for one in found] == [whole, whole, pytest.approx(part)]
+        assert [one.gradients for one in found] == [whole, pytest.approx(part), pytest.approx(part)]
+        assert {one.optimizer for one in found} == {12 * model.parameters / 64}
 
 
 def test_lora_and_inference_hold_the_weights_and_little_more():
