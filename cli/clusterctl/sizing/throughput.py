@@ -56,7 +56,7 @@ def operations(parameters: float, layers: int, hidden: int, sequence: int) -> fl
 def executed(shape: ModelShape, sequence: int, recompute: str) -> float:
     """Operations a token with those that recomputation repeats.
 
-    A forward pass is a third: full recomputation makes 4/3 (Narayanan et al., SC 2021, appendix: 8 TP/(nX));
+    A forward pass is a third: full recomputation makes 4/3 (Narayanan et al., SC 2021, section 5.1);
     selective repeats the attention's 4 L h s.
     """
     own = operations(shape.parameters, shape.layers, shape.hidden, sequence)

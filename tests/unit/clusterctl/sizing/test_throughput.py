@@ -14,7 +14,7 @@ A100_FLOPS = 312e12
 
 
 def test_chinchillas_training():
-    # Hoffmann et al., table 3: 70 billion parameters and 1.4 trillion tokens are 5.76e23 operations.
+    # Hoffmann et al., section 4: 70 billion parameters and 1.4 trillion tokens, the compute of Gopher, 5.76e23.
     assert throughput.operations(70e9, 0, 0, 0) * 1.4e12 == pytest.approx(5.76e23, rel=0.03)
 
 
