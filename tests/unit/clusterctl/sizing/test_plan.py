@@ -59,6 +59,9 @@ def test_gpt_3_needs_tensor_and_pipeline_as_its_authors_of_megatron_used():
     # Sharding 3 fits only with full recomputation, which costs a third: what does not need it is preferred.
     assert kinds(sizing)["sharding 3"]
     assert sizing.chosen.recompute != FULL
+    free = sized(Task(preset("gpt3-175b"), TrainingRequest(), 300e9), "hgx-a100-80gb", 1024)
+    assert free.chosen is not None
+    assert free.chosen.micro_batches == 8 * free.chosen.layout.pipeline
 
 
 def test_without_nvlink_tensor_splits_are_the_last_resort():
