@@ -42,8 +42,8 @@ class LayoutOption:
 
 @dataclass(frozen=True)
 class Sizing:
-    """Options by kind, the simplest first. ``chosen`` is None if none fits; ``least_gpus`` then says how many
-    such GPUs would do, if any."""
+    """Options by kind, the simplest first. ``chosen`` is None if none fits. ``least_gpus`` is the smallest
+    number of such GPUs that fits, None if none does."""
 
     task: Task
     hardware: GpuPool
@@ -66,7 +66,7 @@ def size(task: Task, hardware: GpuPool, utilisation: Utilisation) -> Sizing:
             gpus = number
             break
     chosen = choose(options, linked=hardware.linked)
-    least = gpus if chosen else _least(task, hardware, peak * utilisation.part)
+    least = _least(task, hardware, peak * utilisation.part)
     return Sizing(task, hardware, gpus, utilisation, options, chosen, least)
 
 

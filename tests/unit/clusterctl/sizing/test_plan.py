@@ -87,7 +87,7 @@ def test_days_follow_from_operations_and_gpus():
     sizing = sized(Task(preset("bert-large"), TrainingRequest(sequence=512), 1e12), "hgx-a100-80gb", 8)
     chosen = sizing.chosen
     assert chosen is not None
-    assert chosen.recompute == NONE
+    assert (chosen.recompute, chosen.micro_batches, sizing.least_gpus) == (NONE, 1, 1)
     shape = preset("bert-large")
     work = 6 * shape.parameters + 12 * 24 * 1024 * 512
     assert chosen.days == pytest.approx(1e12 * work / (8 * 156e12) / 86400)
