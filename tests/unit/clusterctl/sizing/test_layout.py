@@ -45,6 +45,11 @@ def test_a_wider_tensor_split_comes_before_more_stages():
     assert eight == [(4, 2), (2, 4)]
 
 
+def test_two_copies_of_a_split_can_share_the_optimizer_s_states():
+    tensor = list(steps(16, 8, preset("llama-7b"), linked=True))[4]
+    assert tensor[-2:] == (Layout(2, 8), Layout(2, 8, 1, 1))
+
+
 def test_heads_that_cannot_be_divided_are_left_whole():
     found = steps(8, 8, preset("gpt2-xl"), linked=True)  # 25 heads
     assert {one.tensor for layouts in found for one in layouts} == {1}
@@ -52,7 +57,8 @@ def test_heads_that_cannot_be_divided_are_left_whole():
 
 def test_names_and_the_calls_of_paddle():
     assert (Layout(1).name, Layout(8).name) == ("one GPU", "data parallel")
-    assert Layout(8).in_paddle == "paddle.DataParallel(model)"
+    assert Layout(1).in_paddle == "no distributed call"
+    assert Layout(2).in_paddle == Layout(8).in_paddle == "paddle.DataParallel(model)"
     levels = [Layout(8, sharding=stage).in_paddle for stage in (1, 2, 3)]
     assert levels == [f'group_sharded_parallel(level="{level}")' for level in ("os", "os_g", "p_g_os")]
     both = Layout(4, 8, 2, 1)
