@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from clustercheck.expect.profiles import Profile
@@ -34,12 +35,23 @@ def last_measured(directory: ClusterDirectory, profile: Profile, precision: str)
     validations = [run for run in RunStore(directory).scan().runs if run.path(files.RESULT).is_file()]
     for run in reversed(validations[-MAX_RUNS:]):
         try:
+            if not _mentions(run.path(files.RESULT), METRICS[precision]):
+                continue
             found = in_document(files.load(run), profile, precision)
-        except ClusterctlError:
+        except (ClusterctlError, OSError):
             continue
         if found is not None:
             return found
     return None
+
+
+def _mentions(result: Path, metric: str) -> bool:
+    """Whether a result names the metric: of a thousand nodes it takes seconds to read, and most have none.
+
+    Raises OSError.
+    """
+    with result.open("rb") as lines:
+        return any(metric.encode() in line for line in lines)
 
 
 def in_document(document: Document, profile: Profile, precision: str) -> Utilisation | None:

@@ -57,6 +57,11 @@ def test_heads_that_cannot_be_divided_are_left_whole():
 
 def test_names_and_the_calls_of_paddle():
     assert (Layout(1).name, Layout(8).name) == ("one GPU", "data parallel")
+    assert (Layout(2).name, Layout(1, 2).name, Layout(1, 1, 2).name) == (
+        "data parallel",
+        "tensor 2",
+        "pipeline 2",
+    )
     assert Layout(1).in_paddle == "no distributed call"
     assert Layout(2).in_paddle == Layout(8).in_paddle == "paddle.DataParallel(model)"
     levels = [Layout(8, sharding=stage).in_paddle for stage in (1, 2, 3)]

@@ -94,7 +94,7 @@ def test_other_gpus_are_not_taken_for_these():
     assert measured.in_document(document(figure()), L40S, "bf16") is None
 
 
-def test_the_newest_run_that_can_be_read_counts(tmp_path):
+def test_the_newest_run_that_can_be_read_counts(tmp_path, monkeypatch):
     site = ClusterDirectory(tmp_path)
     store = RunStore(site)
     assert measured.last_measured(site, A100, "bf16") is None
@@ -104,9 +104,14 @@ def test_the_newest_run_that_can_be_read_counts(tmp_path):
     assert part(measured.last_measured(site, A100, "bf16")) == newest
     files.write_result(store.create("validate", []), replace(document(), suite="quick"))
     damaged = store.create("validate", [])
-    damaged.path(files.RESULT).write_text("{", encoding="utf-8")
+    damaged.path(files.RESULT).write_text('{"bert_base_bf16_per_rank"', encoding="utf-8")
     store.create("apply", [])
+    loaded = []
+    load = files.load
+    monkeypatch.setattr(files, "load", lambda run: loaded.append(run.id) or load(run))
     assert part(measured.last_measured(site, A100, "bf16")) == newest
+    assert loaded[0] == damaged.id
+    assert len(loaded) == 2  # those without the figure are not read
 
 
 def test_the_sizes_are_those_that_the_jobs_train():
