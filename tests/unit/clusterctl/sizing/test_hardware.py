@@ -42,8 +42,11 @@ def test_a_name_of_several_or_of_none_is_refused():
     several = refused(hardware.profile_named, "a100-80gb")
     assert several.hint == "One of: a100-pcie-80gb, hgx-a100-80gb."
     assert refused(hardware.profile_named, "hgx-a100-80").hint == "Did you mean hgx-a100-80gb?"
-    assert "l40s-48gb" in refused(hardware.profile_named, "tpu").hint
-    assert several.code == "size.gpu"
+    none = refused(hardware.profile_named, "tpu")
+    assert "l40s-48gb" in none.hint
+    assert none.what == "there is no kind of GPU 'tpu'"
+    assert several.what == "'a100-80gb' is more than one kind of GPU server"
+    assert (several.code, none.code) == ("size.gpu", "size.gpu")
 
 
 def test_more_than_a_node_is_whole_nodes():
