@@ -91,3 +91,15 @@ def test_a_precision_that_the_gpu_lacks_is_refused_with_those_it_has():
 def test_numbers_to_try_grow_from_one_to_the_most():
     assert list(hardware.numbers(8, 40)) == [1, 2, 4, 8, 16, 32]
     assert list(hardware.numbers(6, 12)) == [1, 2, 3, 6, 12]
+
+
+def test_a_host_without_gpus_is_no_cluster_to_size_for(tmp_path):
+    listing = {
+        "_meta": {"hostvars": {"gpu01": A100, "registry01": {}}},
+        "all": {"children": ["gpu_nodes", "registry"]},
+        "gpu_nodes": {"hosts": ["gpu01"]},
+        "registry": {"hosts": ["registry01"]},
+    }
+    cluster = inventory.from_listing(ClusterDirectory(tmp_path), listing)
+    error = refused(hardware.of_cluster, cluster, "registry01")
+    assert (error.code, error.what) == ("size.cluster", "no GPU node is selected")
