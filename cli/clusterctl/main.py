@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("validate", "Prove the cluster fit, or name what is wrong."),
     "runs": ("runs", "List and show the runs of this cluster."),
     "report": ("report", "Render the report of a run."),
+    "size": ("size", "Memory, parallelism and days that training a model needs."),
     "lab": ("lab", "Simulated GPU servers on this machine."),
     "explain": ("explain", "Explain an error's code: its causes and remedy."),
     "completion": ("completion", "Print the shell completion script."),
