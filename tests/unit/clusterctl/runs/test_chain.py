@@ -23,8 +23,8 @@ def cluster(tmp_path: Path) -> ClusterDirectory:
     (tmp_path / "hosts.yml").write_text("all: {}\n")
     directory = ClusterDirectory(tmp_path)
     store = RunStore(directory)
-    for number in range(3):
-        run = store.create("apply", [])
+    for number, kind in enumerate(("apply", "registry upgrade", "apply")):
+        run = store.create(kind, [])
         run.journal.write_text(f'{{"number": {number}}}\n')
         if number == 1:
             run.path("result.json").write_text("{}\n")
