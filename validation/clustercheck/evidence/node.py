@@ -183,6 +183,17 @@ class NodeEvidence:
         silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
         return tuple(address for address in self.gpu_addresses() if address in silent | lost)
 
+    def gpu_ports(self) -> Mapping[str, str]:
+        """The GPU behind each port that has one directly below it, by address; none where it is not known."""
+        found: dict[str, str] = {}
+        with suppress(CannotReadError):
+            gpus, devices = self.gpu_addresses(), self.mapping("pcie").get("devices")
+            for device in devices if isinstance(devices, list) else ():
+                bridges = device.get("bridges") if isinstance(device, Mapping) else None
+                if isinstance(bridges, list) and bridges and device.get("address") in gpus:
+                    found[str(bridges[-1])] = str(device["address"])
+        return found
+
     def nvswitch_addresses(self) -> tuple[str, ...]:
         """Addresses of NVSwitches on the PCI bus, in order. Raises CannotReadError."""
         return self._nvidia((NVSWITCH_CLASS,))

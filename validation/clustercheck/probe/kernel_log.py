@@ -15,7 +15,8 @@ KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes t
 XID_LINES = re.compile(r"S?Xid \(")
 OTHER_LINES = re.compile(
     r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
-    r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
+    r"|PCIe Bus Error: severity=Uncorrect\w+ \(|nvidia-peermem \w+:\d+ ERROR"
+    r"|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
 )
 # What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
