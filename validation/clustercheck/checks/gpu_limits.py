@@ -20,7 +20,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.nvidia_smi import SmiGpu
+from clustercheck.parse.nvidia_smi import SmiGpu, plain_model
 from clustercheck.parse.reading import CannotReadError
 
 _FIGURE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) (?:W|MHz)")
@@ -48,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     because = "; ".join(
         f"{name} is set to {settings[name][0]:g}, its default is {settings[name][1]:g}" for name in lowered
     )
-    counts = evidence.once(_settings)[gpu.model]
+    counts = evidence.once(_settings)[plain_model(gpu.model)]
     if counts.total() > 1 and len(counts) == 1:
         because += f", alike on all {counts.total()} GPUs of this model"
         return warned(because, measured, expected, evidence=more, remedy=ON_PURPOSE)
@@ -91,7 +91,7 @@ def _settings(evidence: Evidence) -> Mapping[str, Counter[tuple[float, ...]]]:
             except CannotReadError:
                 continue
             if settings:
-                found[gpu.model][tuple(now for now, _ in settings.values())] += 1
+                found[plain_model(gpu.model)][tuple(now for now, _ in settings.values())] += 1
     return found
 
 

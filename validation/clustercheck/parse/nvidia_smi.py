@@ -113,6 +113,11 @@ def lost_gpus(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(bus_address(found) for found in _LOST.findall(text)))
 
 
+def plain_model(model: str) -> str:
+    """A model's name without the vendor's: drivers of the branches 440 to 460 print none before it."""
+    return model.removeprefix("NVIDIA ").strip()
+
+
 def corrupt_inforoms(text: str) -> tuple[str, ...]:
     """Addresses of the GPUs whose InfoROM nvidia-smi says is corrupted."""
     return tuple(dict.fromkeys(bus_address(found) for found in _CORRUPT_INFOROM.findall(text)))
