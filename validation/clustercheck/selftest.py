@@ -56,8 +56,6 @@ def prove(checks: Sequence[Check] = CHECKS, evidence: Evidence | None = None) ->
 def _prove_healthy(check: Check, evidence: Evidence) -> Proof:
     results = evaluate(check, evidence)
     other = [result for result in results if result.verdict is not Verdict.PASS]
-    if results and _applies_elsewhere(check) and all(r.verdict is Verdict.EXCLUDED for r in results):
-        return Proof(check.id, HEALTHY, Verdict.EXCLUDED, Verdict.EXCLUDED, results[0].because)
     if other or not results:
         got = other[0].verdict if other else None
         because = f"{other[0].subject}: {other[0].because}" if other else "the check has no subject"
@@ -65,8 +63,3 @@ def _prove_healthy(check: Check, evidence: Evidence) -> Proof:
             because = f"{because}; {NOT_IN_SAMPLE}"
         return Proof(check.id, HEALTHY, Verdict.PASS, got, because)
     return Proof(check.id, HEALTHY, Verdict.PASS, Verdict.PASS, f"{len(results)} subjects")
-
-
-def _applies_elsewhere(check: Check) -> bool:
-    """Whether it judges what the sample's hardware lacks, and passes where a case of its own has it."""
-    return any(case.verdict is Verdict.PASS for case in check.faults)

@@ -102,15 +102,8 @@ def _elsewhere(cliques: Counter[str], gpu: SmiGpu) -> str:
 _SMI = seeding.smi
 
 
-def _joined(node: str, *gpus: int, clique: str = "0") -> seeding.Inject:
-    """As on a GPU with NVSwitches of Hopper or later, driver 580."""
-    cluster = "00000000-0000-0000-0000-000000000000"
-    fields = {"state": JOINED, "status": SUCCESS, "cliqueId": clique, "clusterUuid": cluster}
-    return seeding.chain(*(_SMI(node, gpu, f"fabric/{n}", v) for gpu in gpus for n, v in fields.items()))
-
-
 def _health(node: str, gpu: int, name: str, value: str) -> seeding.Inject:
-    return seeding.chain(_joined(node, gpu), _SMI(node, gpu, f"fabric/health/{name}", value))
+    return _SMI(node, gpu, f"fabric/health/{name}", value)
 
 
 CHECK = Check(
@@ -129,13 +122,15 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        SeededFault("joined", _joined("gpu01", 1), Subject("gpu01", 1), Verdict.PASS),
+        SeededFault(
+            "no-fabric", _SMI("gpu01", 1, "fabric/state", "N/A"), Subject("gpu01", 1), Verdict.EXCLUDED
+        ),
         SeededFault("healthy", _health("gpu01", 1, "summary", "Healthy"), Subject("gpu01", 1), Verdict.PASS),
         SeededFault("in-progress", _SMI("gpu01", 2, "fabric/state", "In Progress"), Subject("gpu01", 2)),
         SeededFault("not-started", _SMI("gpu02", 0, "fabric/state", "Not Started"), Subject("gpu02", 0)),
         SeededFault(
             "joined-with-an-error",
-            seeding.chain(_joined("gpu02", 4), _SMI("gpu02", 4, "fabric/status", "Invalid State")),
+            _SMI("gpu02", 4, "fabric/status", "Invalid State"),
             Subject("gpu02", 4),
         ),
         SeededFault("route-unhealthy", _health("gpu03", 1, "route_unhealthy", "True"), Subject("gpu03", 1)),
@@ -148,7 +143,7 @@ CHECK = Check(
         ),
         SeededFault(
             "in-another-clique",
-            seeding.chain(_joined("gpu02", *range(8)), _joined("gpu02", 6, clique="3")),
+            _SMI("gpu02", 6, "fabric/cliqueId", "3"),
             Subject("gpu02", 6),
         ),
         SeededFault(
@@ -159,7 +154,9 @@ CHECK = Check(
         ),
         SeededFault(
             "not-told-with-nvswitches",
-            _SMI("gpu01", 7, "product_architecture", "Hopper"),
+            seeding.chain(
+                _SMI("gpu01", 7, "product_architecture", "Hopper"), _SMI("gpu01", 7, "fabric/state", "N/A")
+            ),
             Subject("gpu01", 7),
             Verdict.NOT_RUN,
         ),

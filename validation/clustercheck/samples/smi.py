@@ -1,6 +1,7 @@
 """What nvidia-smi prints on a healthy node of the sample: 8 x A100-SXM4-80GB with NVSwitch, driver 580.
 
-The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up.
+The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up. The
+fabric is told as eight H100 tell it: A100 report none, and there would be nothing to judge.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from clustercheck.samples.links import RDMA
 MODEL = "NVIDIA A100-SXM4-80GB"
 DRIVER = "580.95.05"
 NA = "N/A"
+NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
 
 
@@ -91,7 +93,9 @@ def _gpu_xml(node: int, gpu: int) -> str:
         + f"<gpu_power_readings>{_leaves(**{f'{k}_power_limit': f'{w}.00 W' for k, w in watts.items()})}"
         + f"</gpu_power_readings><applications_clocks>{clocks}</applications_clocks>"
         + f"<default_applications_clocks>{clocks}</default_applications_clocks>"
-        + f"<fabric>{_leaves(state=NA, status=NA, cliqueId=NA, clusterUuid=NA)}<health>"
+        + "<fabric>"
+        + _leaves(state="Completed", status="Success", cliqueId=0, clusterUuid=NO_CLUSTER)
+        + "<health>"
         + _leaves(
             summary=NA,
             bandwidth=NA,
