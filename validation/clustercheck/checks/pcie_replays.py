@@ -48,9 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     }
     words = {"unit": "a minute", "source": SOURCE, "evidence": more, "figures": (lifetime,)}
     if rate > limit:
-        because = (
-            f"{count} replays over the {minutes:.1f} minutes of the run's jobs, {limit} a minute are allowed"
-        )
+        because = f"{count} replays in the {minutes:.1f} minutes of the run's jobs, at most {limit} a minute expected"
         return failed(because, rate, limit, **words)
     growth.require_told({KEY})
     return passed(rate, limit, **words)

@@ -40,7 +40,7 @@ PROGRAMS = {
 KINDS = (
     "gpu-model-wrong", "ecc-uncorrectable", "ecc-off", "sram-threshold", "remap-pending", "remap-failed",
     "recovery-reboot", "vbios-skew", "mig-enabled", "throttled", "power-brake", "nvlink-down",
-    "nvlink-errors",
+    "nvlink-errors", "application-clocks-low", "inforom-corrupted", "rows-worn", "pcie-replays",
 )  # fmt: skip
 
 
