@@ -49,8 +49,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         f"{name} is set to {settings[name][0]:g}, its default is {settings[name][1]:g}" for name in lowered
     )
     counts = evidence.once(_settings)[plain_model(gpu.model)]
-    if counts.total() > 1 and len(counts) == 1:
-        because += f", alike on all {counts.total()} GPUs of this model"
+    total = sum(counts.values())
+    if total > 1 and len(counts) == 1:
+        because += f", alike on all {total} GPUs of this model"
         return warned(because, measured, expected, evidence=more, remedy=ON_PURPOSE)
     return failed(because, measured, expected, evidence=more)
 

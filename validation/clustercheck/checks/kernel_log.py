@@ -36,7 +36,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     xids = evidence.open_xids(name)
     switches = switch_errors(xids)
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
-    ports = node.gpu_ports()
+    ports = node.gpu_ports
     faults = [
         one
         for one in evidence.open_faults(name)

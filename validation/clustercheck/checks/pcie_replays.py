@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, passed
 from clustercheck.checks.pcie_link import link_of
@@ -36,9 +36,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     count = growth.grew.get(KEY, 0)
     rate = round(count / minutes, 2)
     total = growth.before.counts[KEY]
-    lifetime = Figure(
-        "replays_since_load", float(total or 0), "replays", CHECK.method, better=Direction.LOWER
-    )
+    lifetime = _lifetime(total or 0)
     before = before_of(evidence, CHECK.id)(subject, lifetime)
     more = {
         "since_driver_load": total,
@@ -48,10 +46,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     }
     words = {"unit": "a minute", "source": SOURCE, "evidence": more, "figures": (lifetime,)}
     if rate > limit:
-        because = f"{count} replays in the {minutes:.1f} minutes of the run's jobs, at most {limit} a minute expected"
+        because = f"{count} replays in {minutes:.1f} minutes of jobs, at most {limit} a minute expected"
         return failed(because, rate, limit, **words)
     growth.require_told({KEY})
     return passed(rate, limit, **words)
+
+
+@lru_cache(maxsize=256)
+def _lifetime(count: int) -> Figure:
+    """One object for the many GPUs that have counted the same: nothing."""
+    return Figure("replays_since_load", float(count), "replays", CHECK.method, better=Direction.LOWER)
 
 
 def allowed(gpu: SmiGpu) -> int:
@@ -76,15 +80,21 @@ def _ran(evidence: Evidence, node: str) -> list[str]:
 
 def _read(node: NodeEvidence, address: str) -> Counters:
     """What this GPU's link counts. Raises CannotReadError."""
-    gpu = node.smi().by_address.get(address)
-    if gpu is None:
-        raise CannotReadError("after the jobs the driver does not list this GPU any more")
-    return Counters(frozenset(["link"]), {KEY: gpu.replays})
+    counts = node.pcie_replays()
+    if address not in counts:
+        raise CannotReadError("nvidia-smi -q -x does not list this GPU")
+    return Counters(frozenset(["link"]), {KEY: counts[address]})
 
 
 def _counts(node: str, gpu: int, before: str, after: str) -> seeding.Inject:
-    at = "pci/replay_counter"
-    return seeding.chain(seeding.smi(node, gpu, at, before), seeding.later(seeding.smi(node, gpu, at, after)))
+    def counted(count: str) -> seeding.Inject:
+        return seeding.edit(node, lambda raw: _set(raw["pcie_replays"]["counts"], gpu, count))
+
+    return seeding.chain(counted(before), seeding.later(counted(after)))
+
+
+def _set(counts: dict[str, str], gpu: int, count: str) -> None:
+    counts[list(counts)[gpu]] = count
 
 
 CHECK = Check(
@@ -101,7 +111,7 @@ CHECK = Check(
     "slot too, have the GPU replaced.",
     subjects=every_gpu,
     judge=judge,
-    counters=("nvidia_smi",),
+    counters=("pcie_replays",),
     faults=(
         SeededFault("many", _counts("gpu01", 3, "0", "2000"), Subject("gpu01", 3)),
         SeededFault("as-allowed", _counts("gpu03", 6, "150", "165"), Subject("gpu03", 6), Verdict.PASS),

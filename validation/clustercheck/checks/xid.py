@@ -34,7 +34,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("this GPU's place on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
     finding = judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
-    ports = evidence.nodes[node].gpu_ports()
+    ports = evidence.nodes[node].gpu_ports
     faults = [f for f in evidence.open_faults(node) if slots[gpu] in (f.address, ports.get(f.address))]
     if faults and finding.verdict is not Verdict.FAIL:
         finding = unnumbered(faults)

@@ -30,7 +30,7 @@ class SmiGpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
     ``lost`` is what stands in any field of a GPU that no longer answers; ``corrupt_inforom`` is what
-    nvidia-smi warns of. ``replays`` is the count of its PCI Express link since the driver's load.
+    nvidia-smi warns of.
     ``ecc``, ``remap``, ``reasons``, ``pcie``, ``fabric``, ``inforom``, ``power`` and those of clocks hold
     their sections' elements by name, as printed.
     """
@@ -59,7 +59,6 @@ class SmiGpu:
     fabric: Mapping[str, str] | None = None
     inforom: Mapping[str, str] | None = None
     corrupt_inforom: bool = False
-    replays: int | None = None
     application_clocks: Mapping[str, str] | None = None
     default_application_clocks: Mapping[str, str] | None = None
     power: Mapping[str, str] | None = None
@@ -168,7 +167,6 @@ def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str]) -> 
         fabric=_section(element, "fabric"),
         inforom=_section(element, "inforom_version"),
         corrupt_inforom=bus_address(printed) in corrupt,
-        replays=whole_number(_text(element, "pci/replay_counter")),
         application_clocks=_section(element, "applications_clocks"),
         default_application_clocks=_section(element, "default_applications_clocks"),
         # Drivers before 535 call the same section without the GPU.

@@ -108,6 +108,11 @@ def _gpu_xml(node: int, gpu: int) -> str:
     )
 
 
+def replay_counts(gpus: int = 8) -> dict[str, str]:
+    """What the PCI Express links have counted, as the probe has it of `nvidia-smi -q -x`."""
+    return {f"00000000:{bus.upper()}:00.0": "0" for bus in BUSES[:gpus]}
+
+
 def nvlink_text(node: int, gpus: int = 8) -> str:
     """What `nvidia-smi nvlink -s` prints."""
     links = "".join(f"\t Link {link}: 25 GB/s\n" for link in range(12))

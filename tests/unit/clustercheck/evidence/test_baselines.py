@@ -200,7 +200,12 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     good = run()
     then = baseline.from_result(good, where="test")
     of_gpus = {"gpu-gemm", "gpu-memory-bandwidth", "gpu-launch-latency", "gpu-transfer"}
-    assert {check for check, _, _ in then.figures} == {"nvlink", "all-reduce-bandwidth", *of_gpus}
+    assert {check for check, _, _ in then.figures} == {
+        "nvlink",
+        "pcie-replays",
+        "all-reduce-bandwidth",
+        *of_gpus,
+    }
     assert run(baseline=then)["verdict"] == "pass"
     slower = dict.fromkeys((frozenset({"gpu01"}), frozenset({"gpu02"}), frozenset({"gpu03"})), 1.2)
     launcher = FakeLauncher(slow=slower)
