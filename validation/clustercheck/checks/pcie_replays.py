@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache, partial
 
-from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, passed
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
 from clustercheck.checks.pcie_link import link_of
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.counters import Counters, growth_over_jobs
@@ -31,12 +31,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     growth = growth_over_jobs(
         evidence, node, partial(_read, address=gpu.address), loaded_by=_ran(evidence, node)
     )
+    total = growth.before.counts[KEY]
+    if total is None:
+        return not_applicable("the driver reports no replays of this GPU")
     limit = allowed(gpu)
     minutes = _minutes(evidence, node)
     count = growth.grew.get(KEY, 0)
     rate = round(count / minutes, 2)
-    total = growth.before.counts[KEY]
-    lifetime = _lifetime(total or 0)
+    lifetime = _lifetime(total)
     before = before_of(evidence, CHECK.id)(subject, lifetime)
     more = {
         "since_driver_load": total,
@@ -118,6 +120,9 @@ CHECK = Check(
         SeededFault("just-beyond", _counts("gpu03", 6, "150", "167"), Subject("gpu03", 6)),
         SeededFault(
             "cleared-in-between", _counts("gpu02", 1, "40", "2"), Subject("gpu02", 1), Verdict.NOT_RUN
+        ),
+        SeededFault(
+            "not-told-at-all", _counts("gpu02", 2, "N/A", "N/A"), Subject("gpu02", 2), Verdict.EXCLUDED
         ),
         SeededFault("not-told", _counts("gpu02", 2, "0", "N/A"), Subject("gpu02", 2), Verdict.NOT_RUN),
         SeededFault(

@@ -9,7 +9,10 @@ from clustercheck.parse.reading import CannotReadError, bus_address, whole_numbe
 
 
 def parse_replays(record: Any) -> Mapping[str, int | None]:
-    """Replays since the driver's load by PCI address; None where the driver tells none. Raises CannotReadError."""
+    """Replays since the driver's load, by PCI address; None where the driver tells none.
+
+    Raises CannotReadError.
+    """
     what = "nvidia-smi -q -x"
     if not isinstance(record, Mapping) or not isinstance(record.get("counts"), Mapping):
         raise CannotReadError("the PCI Express replays were not collected")

@@ -1,4 +1,4 @@
-"""What the PCI Express link of each GPU has counted: a few numbers of a report of 200 kB, which stays on the node."""
+"""What the PCI Express link of each GPU has counted: of a report of 200 kB, which stays on the node."""
 
 from __future__ import annotations
 

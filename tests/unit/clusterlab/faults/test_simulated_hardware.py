@@ -16,7 +16,8 @@ from clusterlab.faults.kernel_messages import XID
 
 KINDS = faults.known()
 # All but what only the kernel log says.
-OF_GPU = sorted(kind for kind, fault in KINDS.items() if fault.scope == "gpu" and kind != "xid")
+OF_KERNEL_LOG = ("xid", "pcie-error")
+OF_GPU = sorted(kind for kind, fault in KINDS.items() if fault.scope == "gpu" and kind not in OF_KERNEL_LOG)
 OF_NODE = ["driver-version-skew", "toolkit-broken"]
 OF_FABRIC_MANAGER = ["fabricmanager-stopped", "fabricmanager-version-skew"]
 
@@ -66,7 +67,7 @@ def test_a_fault_of_a_gpu_changes_that_gpu_alone(target: FaultTarget, kind: str)
 
 
 @pytest.mark.parametrize("gpu", [None, 8, -1])
-@pytest.mark.parametrize("kind", [*OF_GPU, "xid"])
+@pytest.mark.parametrize("kind", [*OF_GPU, *OF_KERNEL_LOG])
 def test_a_fault_of_a_gpu_wants_one_that_is_there(target: FaultTarget, kind: str, gpu: int | None) -> None:
     target.gpu = gpu
     before = target.hardware_file.read_text()
