@@ -33,8 +33,8 @@ CHECK = Check(
     method="nvidia-smi -q -x, persistence_mode",
     requires="the NVIDIA driver",
     expectation="on, of every GPU",
-    remedy="Start the daemon that keeps it on: systemctl enable --now nvidia-persistenced "
-    "(or until the next reboot: nvidia-smi -pm 1).",
+    remedy="Start the daemon that keeps it on (nvidia_driver_persistence): clusterctl apply --only driver, "
+    "or systemctl enable --now nvidia-persistenced; until the next reboot nvidia-smi -pm 1.",
     subjects=every_gpu,
     judge=judge,
     faults=(
