@@ -61,8 +61,10 @@ def _not_joined(fabric: Mapping[str, str]) -> str:
     state, status = fabric.get("state", ""), fabric.get("status", "")
     if state != JOINED:
         return f"the fabric's state is {state}, not {JOINED}: until then CUDA is refused (error 802)"
+    if status in NONE:
+        raise CannotReadError(f"the fabric's status is {status or 'not printed'}")
     if status != SUCCESS:
-        return f"the GPU was joined to the fabric with the status {status or 'not printed'}"
+        return f"the GPU was joined to the fabric with the status {status}"
     return ""
 
 
@@ -118,7 +120,8 @@ CHECK = Check(
     expectation="state Completed, status Success, healthy where health is reported, and in the clique of the "
     "node's other GPUs",
     remedy="See Fabric Manager (systemctl status nvidia-fabricmanager, journalctl -u nvidia-fabricmanager); "
-    "start it, or restart it when the node is drained.",
+    "start it, or restart it when the node is drained. Of a rack whose NVSwitches have trays of their own, "
+    "see those.",
     subjects=every_gpu,
     judge=judge,
     faults=(

@@ -11,7 +11,7 @@ from clustercheck.parse.reading import CannotReadError
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Without it the GPU is initialised anew for each job, which takes seconds and forgets counters."""
+    """Without it the GPU is initialised again for each job, which takes seconds and forgets counters."""
     mode = gpu_of(evidence, subject).persistence
     if mode == "Enabled":
         return passed("on", "on")

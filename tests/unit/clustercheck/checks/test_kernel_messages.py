@@ -13,7 +13,7 @@ from clustercheck.checks.xid import catalogue, is_fault, line
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Subject, Verdict
 from clustercheck.parse.kernel_log import Xid, unnumbered_fault
-from clustercheck.probe.kernel_log import Sifted
+from clustercheck.probe.kernel_log import KEEP_LINES, Sifted
 from clustercheck.samples import sample
 
 GPU = "0000:07:00"
@@ -126,3 +126,17 @@ def test_the_probe_keeps_the_lines_that_are_judged_and_no_others(message: str, *
     sifted.read(BytesIO(f"{message}\n".encode()))
     assert bool(sifted.kept) is kept
     assert (unnumbered_fault(message) is not None) is kept
+
+
+def test_a_killed_job_pushes_no_fault_out_of_the_log() -> None:
+    """It brings a line for each region of memory that was registered."""
+    sifted = Sifted()
+    sifted.read(BytesIO(f"{HOT}\n{line(GPU, 79)}\n".encode() + f"{PEERMEM}\n".encode() * 5000))
+    assert sifted.kept[:2] == [HOT, line(GPU, 79)]
+    assert (len(sifted.kept), sifted.dropped) == (2 + KEEP_LINES, 0)
+
+
+def test_faults_that_do_not_fit_are_counted() -> None:
+    sifted = Sifted()
+    sifted.read(BytesIO(f"{HOT}\n".encode() * (KEEP_LINES + 3)))
+    assert (len(sifted.kept), sifted.dropped) == (KEEP_LINES, 3)
