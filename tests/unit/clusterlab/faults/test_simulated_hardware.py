@@ -187,6 +187,19 @@ def test_an_xid_reads_as_the_drivers_own_and_every_entry_is_whole(file: Path) ->
     assert "lab-xid-gpu6" in node.undo["told"]
 
 
+def test_a_pcie_error_reads_as_the_kernels_own_and_is_its_gpus(file: Path) -> None:
+    from clustercheck.parse.kernel_log import unnumbered_fault
+
+    node = RunningNode("gpu01", "none", file, gpu=6)
+    KINDS["pcie-error"].inject(node)
+    (entry, end) = node.undo["stdin"].split("\n\n")
+    found = unnumbered_fault(entry.partition("MESSAGE=")[2])
+    assert end == "" and found is not None
+    assert (found.address, found.fault) == ("0000:b7:00.0", "uncorrected PCI Express error")
+    KINDS["pcie-error"].clear(node)
+    assert node.undo["told"].rstrip().endswith("lab-aer-gpu6")
+
+
 def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:
     node = RunningNode("gpu01", "none", file, gpu=6)
     KINDS["xid"].clear(node)
