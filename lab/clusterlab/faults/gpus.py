@@ -220,6 +220,14 @@ FAULTS = (
         caught_by=("gpu-p2p-bandwidth",),
         suite="standard",
     ),
+    # All its NVLinks are up, and what comes to it is as fast as ever.
+    edited(
+        "nvlink-one-way",
+        "a GPU copies to its peers at half the speed, and they to it at full speed (suite standard)",
+        {"performance.sends": 0.5},
+        caught_by=("gpu-p2p-bandwidth",),
+        suite="standard",
+    ),
     # 0.6 is well beyond what equal GPUs differ by.
     edited(
         "gpu-slow",

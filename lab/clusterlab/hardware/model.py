@@ -184,6 +184,8 @@ class Performance(Strict):
     compute: Part = 1.0
     memory: Part = 1.0
     peers: Part = 1.0
+    # Of copies from it to its peers, and not of those to it.
+    sends: Part = 1.0
     launch: Part = 1.0
     wrong_products: bool = False
     wrong_copies: bool = False

@@ -46,6 +46,14 @@ def test_the_way_back_is_told_apart() -> None:
         assert "from GPU 5 to GPU 2" in result.because
 
 
+def test_a_gpu_that_sends_slowly_to_all_is_blamed_alone_and_its_peers_are_not() -> None:
+    evidence = sample.healthy(1)
+    for peer in (0, 1, 2, 3, 5, 6, 7):
+        evidence = slowed(evidence, 4, peer, 135.0)
+    found = failed(evidence)
+    assert set(found) == {4} and "from GPU 4 to GPU" in found[4].because
+
+
 def test_both_ways_slow_have_no_direction() -> None:
     found = failed(slowed(slowed(sample.healthy(1), 2, 5, 40.0), 5, 2, 41.0))
     assert "between GPU 2 and GPU 5" in found[2].because and "between GPU 5 and GPU 2" in found[5].because
