@@ -22,6 +22,7 @@ DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-imex")
 # nvidia-smi's exit codes where no driver runs that a process could use: no devices, driver not loaded,
 # library not found, driver and library of two versions (between an install and the reload).
 NO_DRIVER = (6, 9, 12, 18)
+CORRUPT_INFOROM = 14  # of one GPU: nvidia-smi lists everything all the same
 # Running, configuring (its nodes boot or are prepared), completing, suspended.
 SLURM_STATES = "R,CF,CG,S"
 UNITS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-dcgm", "dcgm-exporter", "nvidia-imex")
@@ -57,7 +58,7 @@ def compute_processes(run: Run) -> dict[int, str]:
     code, output = run(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"])
     if code == ABSENT or code in NO_DRIVER:
         return {}
-    if code != 0:
+    if code not in (0, CORRUPT_INFOROM):
         raise CannotTellError(
             "nvidia-smi does not answer" + ("" if code == TIMED_OUT else f" (exit code {code})")
         )

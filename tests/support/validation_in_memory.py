@@ -41,7 +41,7 @@ SELECTED = load("quick").selected()
 OF_EVERY_NODE = [check for check in SELECTED if check.scope is Scope.GROUP and check.subjects is every_node]
 PER_NODE = sum(check.scope is Scope.HOST for check in SELECTED) + len(OF_EVERY_NODE)
 PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in SELECTED)
-COUNTERS = ["infiniband", "nvlink_errors"]  # are read again after the jobs
+COUNTERS = ["infiniband", "nvlink_errors", "pcie_replays"]  # are read again after the jobs
 CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 

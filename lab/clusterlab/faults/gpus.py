@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -160,7 +161,35 @@ FAULTS = (
             "clock_reasons": ["sw_power_cap"],
             "performance.compute": 0.7,
         },
-        caught_by=("gpu-gemm",),
+        caught_by=("gpu-gemm", "gpu-limits"),
+    ),
+    # As by a script that was to save power.
+    edited(
+        "application-clocks-low",
+        "the application clocks of a GPU are set below its default",
+        {"application_graphics_mhz": 1050},
+        caught_by=("gpu-limits",),
+    ),
+    # nvidia-smi prints everything, a warning behind it, and ends with 14.
+    edited(
+        "inforom-corrupted",
+        "nvidia-smi warns that the InfoROM of a GPU is corrupted",
+        {"inforom_corrupted": True},
+        caught_by=("gpu-inforom",),
+    ),
+    # DCGM takes a GPU with 512 and more for bad.
+    edited(
+        "rows-worn",
+        "540 memory rows of a GPU were remapped for uncorrectable errors",
+        {"remapped_rows.uncorrectable": 540, "remapped_rows.banks_low": 12},
+        caught_by=("gpu-row-remap",),
+    ),
+    # As behind a riser that is not well seated; older ones are no fault.
+    edited(
+        "pcie-replays",
+        "the PCI Express link of a GPU sends five packets a second again",
+        {"pcie.replay_counter": 150, "pcie.counting_since": lambda _: time.time()},
+        caught_by=("pcie-replays",),
     ),
     # As one that is not well seated.
     edited(
@@ -188,6 +217,14 @@ FAULTS = (
         "nvlink-slow",
         "a GPU copies to and from its peers at half the speed (suite standard)",
         {"performance.peers": 0.5},
+        caught_by=("gpu-p2p-bandwidth",),
+        suite="standard",
+    ),
+    # All its NVLinks are up, and what comes to it is as fast as ever.
+    edited(
+        "nvlink-one-way",
+        "a GPU copies to its peers at half the speed, and they to it at full speed (suite standard)",
+        {"performance.sends": 0.5},
         caught_by=("gpu-p2p-bandwidth",),
         suite="standard",
     ),

@@ -29,6 +29,20 @@ def _xid_name(target: FaultTarget) -> str:
     return f"lab-xid-gpu{target.gpu}"
 
 
+def write_port_error(target: FaultTarget) -> None:
+    """Write the kernel's line. Raises ClusterctlError if there is no such GPU."""
+    one = gpu_of(hardware.load(target.hardware_file), target)
+    line = (
+        f"nvidia {one.pci_address}: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), "
+        "type=Transaction Layer, (Requester ID)"
+    )
+    write_lines(target, _port_error_name(target), [line])
+
+
+def _port_error_name(target: FaultTarget) -> str:
+    return f"lab-aer-gpu{target.gpu}"
+
+
 def write_sxid(target: FaultTarget) -> None:
     """Write the driver's line. Raises ClusterctlError (``lab.nothing-to-break``) without an NVSwitch."""
     switches = hardware.load(target.hardware_file).nvswitches
@@ -46,6 +60,14 @@ def write_sxid(target: FaultTarget) -> None:
 
 
 FAULTS = (
+    LabFault(
+        "pcie-error",
+        "the kernel log has an uncorrected PCI Express error of a GPU, until the node reboots",
+        "gpu",
+        write_port_error,
+        lambda target: remove_lines(target, _port_error_name(target)),
+        caught_by=("xid",),
+    ),
     LabFault(
         "xid",
         f"the kernel log has Xid {XID} of a GPU (its GSP does not answer), until the node reboots",

@@ -162,6 +162,8 @@ class SimulatedPcieLink(Strict):
     width: int
     replay_counter: Count = 0
     replay_rollover_counter: Count = 0
+    # Unix time; from then on five replays a second more.
+    counting_since: float | None = None
 
 
 class Process(Strict):
@@ -182,6 +184,8 @@ class Performance(Strict):
     compute: Part = 1.0
     memory: Part = 1.0
     peers: Part = 1.0
+    # Of copies from it to its peers, and not of those to it.
+    sends: Part = 1.0
     launch: Part = 1.0
     wrong_products: bool = False
     wrong_copies: bool = False
@@ -206,7 +210,11 @@ class SimulatedGpu(Strict):
     pcie: SimulatedPcieLink
     nvlinks: list[SimulatedNvLink] = []
     peer_access: bool = Field(default=True, description="whether other GPUs may reach its memory")
+    inforom_corrupted: bool = False
     clocks: Clocks
+    application_graphics_mhz: int | None = Field(
+        default=None, description="where it was set below the default"
+    )
     clock_reasons: list[ClockReason] = ["gpu_idle"]
     temperature_c: int = 33
     memory_temperature_c: int = 34

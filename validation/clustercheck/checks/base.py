@@ -57,7 +57,8 @@ class Finding:
 class SeededFault:
     """A fault that the check must catch: ``inject`` plants it in healthy evidence.
 
-    ``subject`` must then turn to ``verdict``.
+    ``subject`` must then turn to ``verdict``: PASS of what lies just within a limit, or of hardware that the
+    sample lacks.
     """
 
     name: str

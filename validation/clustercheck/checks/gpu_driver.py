@@ -7,7 +7,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import number_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import first_line
+from clustercheck.parse.reading import ended_well, first_line
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -25,7 +25,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             expected,
             remedy="Read the kernel log for Xid messages, drain the node and reboot it.",
         )
-    if record.get("rc") != 0:
+    if not ended_well(record):
         lost = [number_of(evidence, str(subject.node), address) for address in node.lost_gpus()]
         judged = [str(number) for number in lost if number in range(evidence.gpu_count(str(subject.node)))]
         if judged:

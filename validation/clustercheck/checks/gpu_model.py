@@ -7,6 +7,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject
+from clustercheck.parse.nvidia_smi import plain_model
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -21,14 +22,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "neither a model nor a profile is declared for this node", measured=gpu.model, evidence=more
         )
     expected = " or ".join(allowed)
-    if _plain(gpu.model) not in map(_plain, allowed):
+    if plain_model(gpu.model) not in map(plain_model, allowed):
         return failed(f"it is a {gpu.model}", gpu.model, expected, evidence=more)
     return passed(gpu.model, expected, evidence=more)
-
-
-def _plain(model: str) -> str:
-    """Drivers of the branches 440 to 460 print no vendor before it."""
-    return model.removeprefix("NVIDIA ").strip()
 
 
 CHECK = Check(

@@ -21,6 +21,7 @@ from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"
 BANDWIDTH, LATENCY = "peer_to_peer", "peer_latency"
+ALIKE = 0.9  # of the faster way: ways of one link differ by less
 FAR_BELOW = 0.8  # of the node's median pair: where NVSwitches join all GPUs no pair is slower by design
 
 
@@ -53,6 +54,17 @@ class NodeLinks:
     def between(self, one: int, other: int) -> list[PeerLink]:
         """Both ways, as far as they were measured."""
         return [self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links]
+
+    def way(self, one: int, other: int) -> str:
+        """Between which two the slower copy goes, and whether the way back is as slow."""
+        measured = {pair: self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links}
+        (first, second), slow = min(measured.items(), key=lambda each: each[1].gbps)
+        back = measured.get((second, first))
+        if back is None:
+            return f"from GPU {first} to GPU {second} (the other way was not measured)"
+        if slow.gbps >= ALIKE * back.gbps:
+            return f"between GPU {one} and GPU {other}"
+        return f"from GPU {first} to GPU {second} ({back.gbps:.3g} the other way)"
 
     def own(self, gpu: int) -> list[int]:
         """The peers by which this GPU is judged: not those whose links are bad with most others, too."""
@@ -101,9 +113,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     slowest = min(ways, key=lambda peer: min(link.gbps for link in ways[peer]))
     latest = max(link.latency_us for links in ways.values() for link in links)
     value = min(link.gbps for link in ways[slowest])
+    way = node.way(gpu, slowest)
     found = replace(
-        _figures(evidence, subject, rank, value, latest),
-        evidence={**more, "slowest_with": slowest, "direct": all(link.direct for link in ways[slowest])},
+        _figures(evidence, subject, rank, {BANDWIDTH: (value, way), LATENCY: (latest, "")}),
+        evidence={
+            **more,
+            "slowest_with": slowest,
+            "slowest_way": way,
+            "direct": all(link.direct for link in ways[slowest]),
+        },
     )
     return replace(found, verdict=Verdict.NOT_RUN, because=f"cannot read: {unread[0]}") if unread else found
 
@@ -115,19 +133,20 @@ def _nobody(record: Mapping[str, Any]) -> str:
 
 
 def _figures(
-    evidence: Evidence, subject: Subject, rank: RankOutcome, gbps: float, latency_us: float
+    evidence: Evidence, subject: Subject, rank: RankOutcome, values: Mapping[str, tuple[float, str]]
 ) -> Finding:
-    """The rank's own figures with these values: what it measured of others' faults is not its own."""
+    """The rank's own figures with these values, and words of which link: others' faults are not its own."""
     verdict = dict(rank.verdict or {})
-    values = {BANDWIDTH: gbps, LATENCY: latency_us}
     listed = verdict.get("figures")
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise CannotReadError(f"rank {rank.rank} names no figures")
     found: list[Figure] = []
     for metric, kind in ((BANDWIDTH, "nvlink"), (LATENCY, "launch")):
-        own = [{**each, "value": values[metric]} for each in listed if each.get("metric") == metric]
+        value, way = values[metric]
+        own = [{**each, "value": value} for each in listed if each.get("metric") == metric]
         answer = replace(rank, verdict={**verdict, "ok": True, "because": "", "figures": own})
-        found += measured(evidence, subject, answer, wanted=(metric,), effect=effect(kind)).figures
+        told = measured(evidence, subject, answer, wanted=(metric,), effect=effect(kind)).figures
+        found += [replace(each, label=f"{each.label} {way}".rstrip()) for each in told]
     return Finding(Verdict.PASS, figures=tuple(found))
 
 
@@ -202,8 +221,8 @@ CHECK = Check(
     title="Between GPUs",
     section=Section.GPU_TESTS,
     scope=Scope.LINK,
-    measures="bandwidth and latency of copies from each GPU to each other of its node, and whether every "
-    "byte arrives",
+    measures="bandwidth and latency of copies from each GPU to each other of its node, each way by itself, "
+    "and whether every byte arrives",
     method="the CUDA driver's copies between peers, one pair and one way at a time while the node's other "
     "GPUs are idle, by the GPU's events, median",
     requires=f"two GPUs; {REQUIRES}",

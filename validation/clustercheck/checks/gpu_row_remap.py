@@ -15,6 +15,9 @@ _NOT_HERE = ("", "N/A")
 MOST_PAGES = 63
 PAGES = "NVIDIA/DCGM, dcgm_gpu_hardware_limits.h, as in NVIDIA's field diagnostic"
 REPLACE = "Have the GPU replaced: its memory keeps losing pages."
+MOST_ROWS = 512
+ROWS = "NVIDIA/DCGM, DCGM_LIMIT_MAX_ROW_REMAP_UNCORRECTABLE: a GPU with so many is in a bad state"
+REPLACE_ROWS = "Have the GPU replaced: its memory keeps losing rows, and spare ones are few."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -41,6 +44,12 @@ def _remapped(remap: Mapping[str, str]) -> Finding:
             evidence=more,
             remedy="Have the GPU replaced: its spare rows are used up.",
         )
+    rows = whole_number(remap.get("remapped_row_unc", "")) or 0
+    if rows >= MOST_ROWS:
+        because = (
+            f"{rows} rows are remapped for uncorrectable errors; at {MOST_ROWS} DCGM considers a GPU bad"
+        )
+        return failed(because, rows, MOST_ROWS, unit="rows", source=ROWS, evidence=more, remedy=REPLACE_ROWS)
     if pending == "Yes":
         return failed("a remapped row waits for a reset", "pending", "nothing pending", evidence=more)
     if pending != "No" or failure != "No":
@@ -72,10 +81,11 @@ CHECK = Check(
     section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
-    measures="whether memory repair is pending or has failed",
+    measures="whether memory repair is pending or has failed, and how much was repaired",
     method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere",
     requires="a GPU that repairs memory",
-    expectation=f"nothing pending, no failure, fewer than {MOST_PAGES} pages retired",
+    expectation=f"nothing pending, no failure, fewer than {MOST_ROWS} rows remapped for uncorrectable errors "
+    f"or {MOST_PAGES} pages retired",
     remedy="Drain the node, then reset the GPU (nvidia-smi --gpu-reset -i N) or reboot.",
     subjects=every_gpu,
     judge=judge,
@@ -97,6 +107,17 @@ CHECK = Check(
                 _SMI("gpu02", 6, "remapped_rows/remapped_row_failure", "Yes"),
             ),
             Subject("gpu02", 6),
+        ),
+        SeededFault(
+            "rows-remapped-within-the-limit",
+            _SMI("gpu02", 4, "remapped_rows/remapped_row_unc", "486"),
+            Subject("gpu02", 4),
+            Verdict.PASS,
+        ),
+        SeededFault(
+            "many-rows-remapped",
+            _SMI("gpu02", 4, "remapped_rows/remapped_row_unc", "538"),
+            Subject("gpu02", 4),
         ),
         SeededFault(
             "remap-translated",

@@ -10,7 +10,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.nvidia_smi import SmiGpu
+from clustercheck.parse.nvidia_smi import SmiGpu, plain_model
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -18,7 +18,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """More than half of the GPUs of its model are right; where no half agrees, nobody can tell who is."""
     gpu = gpu_of(evidence, subject)
     version = version_of(gpu)
-    counts = evidence.once(_versions)[gpu.model]
+    counts = evidence.once(_versions)[plain_model(gpu.model)]
     total = sum(counts.values())
     if total < 2:
         return not_applicable("no other GPU of its model tells its VBIOS: nothing to compare with")
@@ -51,7 +51,7 @@ def _versions(evidence: Evidence) -> Mapping[str, Counter[str]]:
             continue
         for gpu in gpus:
             if gpu.vbios not in ("", "N/A"):
-                found[gpu.model][gpu.vbios] += 1
+                found[plain_model(gpu.model)][gpu.vbios] += 1
     return found
 
 

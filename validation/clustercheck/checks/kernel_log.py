@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from clustercheck import model
-from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run, warned
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import number_of
 from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.kernel_log import NOT_FATAL, PEERMEM, Unnumbered
 from clustercheck.parse.sxid import Sxid, SxidSeverity, switch_errors
 from clustercheck.tables import read_table
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
-GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
+GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.WARNING, Verdict.PASS)
 
 
 @cache
@@ -35,14 +36,27 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     xids = evidence.open_xids(name)
     switches = switch_errors(xids)
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
-    faults = [one for one in evidence.open_faults(name) if number_of(evidence, name, one.address) is None]
+    ports = node.gpu_ports
+    faults = [
+        one
+        for one in evidence.open_faults(name)
+        if number_of(evidence, name, ports.get(one.address, one.address)) is None and one.fault != NOT_FATAL
+    ]
+    grave = [one for one in faults if one.fault != PEERMEM]
     found = [
         of_switches(switches.errors),
         judge_messages(strangers, node.mapping("kernel_log")),
-        unnumbered(faults) if faults else None,
+        unnumbered(grave) if grave else _warn_of_peermem(faults),
     ]
     finding = min((one for one in found if one is not None), key=lambda one: GRAVEST.index(one.verdict))
     return whole(finding, switches.garbled[-1] if switches.garbled else evidence.log_gap(name))
+
+
+def _warn_of_peermem(faults: Sequence[Unnumbered]) -> Finding | None:
+    if not faults:
+        return None
+    because = f"{PEERMEM}: {len(faults)}, last at {faults[-1].when}"
+    return warned(because, len(faults), 0, unit="messages", source="the kernel log", remedy=PEERMEM_REMEDY)
 
 
 def of_switches(errors: Sequence[Sxid]) -> Finding | None:
@@ -89,13 +103,18 @@ def _says(code: int, message: str) -> str:
     return f"{begin}: SXid (PCI:0000:c4:00.0): {code}, {message}"
 
 
+PEERMEM_REMEDY = (
+    "See whether jobs ended in the middle then. If the messages come while jobs run, GPUDirect RDMA between "
+    "GPU and adapter fails: see nccl-transport and rdma-write, and load the driver's module again."
+)
 CHECK = Check(
     id="kernel-log",
     title="NVSwitch and stray Xids",
     section=Section.GPU_STATE,
     scope=Scope.HOST,
     severity=model.Severity.CRITICAL,
-    measures="NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
+    measures="NVSwitch errors (SXid), Xids of devices that are no longer on the bus, fatal PCI Express "
+    "errors, adapters that are too hot or lack power, and errors of nvidia-peermem, since boot",
     method="journalctl -k -b, else dmesg",
     requires="a readable kernel log that goes back to the boot, or to what was acknowledged",
     expectation="no SXid whose action is to reset, reboot or repair, and no stray Xid that asks for as much",
@@ -174,6 +193,26 @@ CHECK = Check(
                 "module 0, Cable error, High Temperature",
             ),
             Subject("gpu03"),
+        ),
+        SeededFault(
+            "peermem-errors",
+            seeding.kernel_says(
+                "gpu03",
+                "kernel: nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, "
+                "skipping further processing",
+            ),
+            Subject("gpu03"),
+            Verdict.WARNING,
+        ),
+        SeededFault(
+            "uncorrected-error-of-a-disk",
+            seeding.kernel_says(
+                "gpu03",
+                "kernel: nvme 0000:e1:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), "
+                "type=Transaction Layer, (Requester ID)",
+            ),
+            Subject("gpu03"),
+            Verdict.PASS,
         ),
         SeededFault(
             "xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")

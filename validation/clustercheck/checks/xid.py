@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("this GPU's place on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
     finding = judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
-    faults = [fault for fault in evidence.open_faults(node) if fault.address == slots[gpu]]
+    ports = evidence.nodes[node].gpu_ports
+    faults = [f for f in evidence.open_faults(node) if slots[gpu] in (f.address, ports.get(f.address))]
     if faults and finding.verdict is not Verdict.FAIL:
         finding = unnumbered(faults)
     return whole(finding, evidence.log_gap(node))
@@ -68,7 +70,7 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
     source = str(catalogue()["source"])
     asked = [xid for xid in xids if xid.code == 154]
     open_ones = [xid for xid in xids if xid.code != 154] + [xid for xid in asked[-1:] if not is_settled(xid)]
-    faults = [xid for xid in open_ones if codes.get(xid.code, {}).get("fault")]
+    faults = [xid for xid in open_ones if is_fault(xid)]
     if faults:
         last = faults[-1]
         entry = codes[last.code]
@@ -83,10 +85,10 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
             remedy=str(catalogue()["actions"][entry["action"]]),
             evidence=more,
         )
-    strange = sorted({xid.code for xid in xids if xid.code not in codes})
+    strange = sorted({xid.code for xid in xids if is_fault(xid) is None})
     if strange:
         return not_run(
-            f"Xid {', '.join(map(str, strange))} is not in the table of codes",
+            f"Xid {', '.join(map(str, strange))}: the table of codes does not say whether it is a fault",
             source=source,
             evidence=more,
             remedy="Look the code up in NVIDIA's Xid catalogue; it may be a fault.",
@@ -95,6 +97,18 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         return not_run(f"{log['dropped']} older messages were omitted", evidence=more)
     message = ", ".join(map(str, sorted(counted))) or "none"
     return passed(message, "no fatal Xid", source=source, evidence=more)
+
+
+def is_fault(xid: Xid) -> bool | None:
+    """Whether the GPU is faulty until what it asks for is done; None where the table cannot tell.
+
+    NVLink 5's say it themselves: ``149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (...)``, or ``Nonfatal``.
+    """
+    fault = catalogue()["codes"].get(xid.code, {}).get("fault")
+    if fault != "by_message":
+        return None if fault is None else bool(fault)
+    found = SEVERITY.search(xid.message)
+    return None if found is None else found[1] == "Fatal"
 
 
 def is_settled(xid: Xid) -> bool:
@@ -107,6 +121,7 @@ def line(address: str, code: int, message: str = "") -> str:
     return f"2026-11-20T10:00:00.000000+0000 host kernel: NVRM: Xid (PCI:{address}): {code}, {message}"
 
 
+SEVERITY = re.compile(r"\b(Fatal|Non-?fatal)\b")
 WITHOUT_XID = (
     "Read the surrounding lines (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
     "reseat the device and its cables, then have it replaced."
@@ -117,6 +132,7 @@ LOG_LOST = (
     "a larger SystemMaxUse in journald.conf."
 )
 _A = "0000:07:00"
+_NVLINK5 = "NETIR_LINK_EVT %s XC0 i0 Link 00 (0x00000011 0x00000000 0x00000000 0x00000000)"
 CHECK = Check(
     id="xid",
     title="Xid",
@@ -151,6 +167,23 @@ CHECK = Check(
             "xid-unknown", seeding.kernel_says("gpu01", line(_A, 999)), Subject("gpu01", 0), Verdict.NOT_RUN
         ),
         SeededFault(
+            "nvlink-5-fatal",
+            seeding.kernel_says("gpu02", line(_A, 149, _NVLINK5 % "Fatal")),
+            Subject("gpu02", 0),
+        ),
+        SeededFault(
+            "nvlink-5-not-fatal",
+            seeding.kernel_says("gpu02", line(_A, 149, _NVLINK5 % "Nonfatal")),
+            Subject("gpu02", 0),
+            Verdict.PASS,
+        ),
+        SeededFault(
+            "nvlink-5-of-unknown-form",
+            seeding.kernel_says("gpu02", line(_A, 149, "something new")),
+            Subject("gpu02", 0),
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
             "log-begins-late",
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02", 0),
@@ -176,6 +209,15 @@ CHECK = Check(
                 "type=Transaction Layer, (Requester ID)",
             ),
             Subject("gpu02", 0),
+        ),
+        SeededFault(
+            "uncorrected-pcie-error-of-its-port",
+            seeding.kernel_says(
+                "gpu03",
+                "kernel: pcieport 0000:02:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), "
+                "type=Transaction Layer, (Requester ID)",
+            ),
+            Subject("gpu03", 0),
         ),
         SeededFault(
             "xid-79-beside-a-garbled-one",

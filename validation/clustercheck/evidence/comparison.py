@@ -10,6 +10,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
 from clustercheck.expect.judge import BaselineValue
 from clustercheck.model import Figure, Subject
+from clustercheck.parse.nvidia_smi import plain_model
 from clustercheck.parse.reading import CannotReadError
 
 MAX_NAMED = 4  # nodes of one change
@@ -62,7 +63,7 @@ def _of_node(evidence: Evidence, name: str, then: BaselineNode) -> Iterator[tupl
         gpu, old = now.get(address), then.gpus.get(address, BaselineGpu())
         if gpu is None or not old.model:
             continue
-        if gpu.model != old.model:
+        if plain_model(gpu.model) != plain_model(old.model):
             yield (name, None), f"{name} has GPUs of another model: {gpu.model}, then {old.model}"
         elif _is_another(gpu.serial, old.serial):
             because = f"{name} GPU {number} is another one: serial {gpu.serial}, then {old.serial}"

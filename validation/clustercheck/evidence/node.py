@@ -14,6 +14,7 @@ from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, bus_address, printed_output, program_output
+from clustercheck.parse.replays import parse_replays
 from clustercheck.parse.topology import Topology, parse_topology
 
 NVIDIA = "0x10de"
@@ -126,6 +127,14 @@ class NodeEvidence:
         return _known(self._nvlink_errors)
 
     @cached_property
+    def _pcie_replays(self) -> Mapping[str, int | None] | CannotReadError:
+        return _read(lambda: parse_replays(self.part("pcie_replays")))
+
+    def pcie_replays(self) -> Mapping[str, int | None]:
+        """What the PCI Express link of each GPU has counted, by address. Raises CannotReadError."""
+        return _known(self._pcie_replays)
+
+    @cached_property
     def _topology(self) -> Topology | CannotReadError:
         return _read(lambda: parse_topology(program_output(self.part("topology"), "nvidia-smi topo -m")))
 
@@ -182,6 +191,18 @@ class NodeEvidence:
         lost.update(gpu.address for gpu in self.smi_gpus() if gpu.lost)
         silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
         return tuple(address for address in self.gpu_addresses() if address in silent | lost)
+
+    @cached_property
+    def gpu_ports(self) -> Mapping[str, str]:
+        """The GPU behind each port that has one directly below it, by address; none where it is not known."""
+        found: dict[str, str] = {}
+        with suppress(CannotReadError):
+            gpus, devices = self.gpu_addresses(), self.mapping("pcie").get("devices")
+            for device in devices if isinstance(devices, list) else ():
+                bridges = device.get("bridges") if isinstance(device, Mapping) else None
+                if isinstance(bridges, list) and bridges and device.get("address") in gpus:
+                    found[str(bridges[-1])] = str(device["address"])
+        return found
 
     def nvswitch_addresses(self) -> tuple[str, ...]:
         """Addresses of NVSwitches on the PCI bus, in order. Raises CannotReadError."""

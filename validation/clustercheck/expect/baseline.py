@@ -11,6 +11,7 @@ from typing import Any
 from clustercheck.errors import ExplainedError
 from clustercheck.expect.judge import BaselineValue
 from clustercheck.model import Figure, Subject
+from clustercheck.parse.nvidia_smi import plain_model
 
 SCHEMA = "clusterctl/baseline/1"
 # What passed, and what was measured where nobody knew yet what to expect.
@@ -67,8 +68,17 @@ class Baseline:
         then = self.figures.get((check, subject, figure.metric))
         if then is None or then.unit != figure.unit:
             return None
-        same = then.method == figure.method and dict(then.conditions) == dict(figure.conditions)
+        same = then.method == figure.method and _are_equal(then.conditions, figure.conditions)
         return BaselineValue(then.measured, self.named) if same else None
+
+
+def _are_equal(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two figures may be compared: a GPU's model may have got the vendor's name with a new driver."""
+    return dict(then) == dict(now) or _with_plain_model(then) == _with_plain_model(now)
+
+
+def _with_plain_model(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    return {**conditions, "gpu": plain_model(str(conditions.get("gpu", "")))}
 
 
 def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:

@@ -15,13 +15,14 @@ PCIE_LANE_GBPS = {
 # Floating-point operations of one multiprocessor in a clock, dense, by compute capability (80 is 8.0). FP32
 # and FP64 of CUDA cores: CUDA C++ Programming Guide, throughput of arithmetic instructions, two for a fused
 # multiply-add. Tensor cores (FP64 too, on 8.0 and 9.0): NVIDIA's white papers on V100, A100, GA102, AD102 and
-# H100, with FP16 sums where these are faster: this is a ceiling.
+# H100 (10.0: data sheet of HGX B200, 148 of them), with FP16 sums where these are faster: this is a ceiling.
 _OPERATIONS = {
     70: {"fp64": 64, "fp32": 128, "fp16": 1024},
     80: {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048},
     86: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
     89: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
     90: {"fp64": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096},
+    100: {"fp64": 128, "fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 PERIOD_S = 2.0  # throttling lasts seconds, and nvidia-smi itself takes part of one
+CORRUPT_INFOROM = 14  # nvidia-smi's exit code; it prints everything, and a warning
+WARNING = re.compile(r"(?m)^WARNING: infoROM is corrupted.*$")
 LIMIT_S = 10.0  # after one timeout it is not run again
 NUMBERS = {
     "temperature_c": "temperature/gpu_temp",
@@ -124,8 +127,10 @@ class GpuWatch:
         if self._has_failed:
             return
         try:
-            done = subprocess.run(self._argv, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-            self._samples.append(parse_gpu(done.stdout))
+            done = subprocess.run(self._argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            if done.returncode != CORRUPT_INFOROM:
+                done.check_returncode()
+            self._samples.append(parse_gpu(WARNING.sub("", done.stdout)))
         except subprocess.CalledProcessError as error:
             words = (error.stdout or error.stderr).strip().splitlines()
             self._because = f"nvidia-smi: {words[-1] if words else error}"[:300]

@@ -15,8 +15,15 @@ _SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d
 
 
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+NOT_FATAL = "uncorrected PCI Express error"
+PEERMEM = "nvidia-peermem reports errors"
 # The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
 _UNNUMBERED = (
+    (
+        re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)"),
+        NOT_FATAL,
+    ),
+    (re.compile(r"(nvidia-peermem) \w+:\d+ ERROR"), PEERMEM),
     (re.compile(rf"NVRM: .*?{_AT}.*fallen off the bus"), "GPU has fallen off the bus"),
     (re.compile(rf"NVRM: GPU {_AT}: RmInitAdapter failed"), "RmInitAdapter failed"),
     (
@@ -44,7 +51,11 @@ class Xid:
 
 @dataclass(frozen=True)
 class Unnumbered:
-    """A fault that the kernel reports without an Xid: of the device at ``address``, or of the node."""
+    """A fault that the kernel reports without an Xid: of the device at ``address``, or of the node.
+
+    Other devices than GPUs report errors that are ``NOT_FATAL`` on plain machines too; ``PEERMEM`` also tells
+    of a job that ended in the middle: it is a warning.
+    """
 
     address: str
     fault: str

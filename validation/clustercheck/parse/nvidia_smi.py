@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from xml.etree import ElementTree
 
-from clustercheck.parse.reading import CannotReadError, bus_address, whole_number
+from clustercheck.parse.reading import CORRUPT_INFOROM, CannotReadError, bus_address, whole_number
 
 KNOWN_ROOT = "nvidia_smi_log"
 LARGEST = 64 * 1024 * 1024
 # What a whole document has in fields of a GPU that is lost [nvidia-smi, NVML_ERROR_GPU_IS_LOST and its like].
 GONE = frozenset({"GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"})
 _OF_PROCESSES = ("processes", "accounted_processes")  # their names may be anything
+# What nvidia-smi adds to whatever it prints; it then ends with 14 [nvidia-smi(1), return value].
+_CORRUPT_INFOROM = re.compile(rf"(?m)^\s*WARNING: {CORRUPT_INFOROM} at gpu ([0-9A-Fa-f:.]{{4,20}})\s*$")
 # As drivers print it: "for GPU 0000:07:00.0: GPU is lost", "for GPU0: 0000:07:00.0: Unknown Error".
 _LOST = re.compile(
     r"Unable to determine the device handle for GPU\s*(?:\d{1,4}: )?"
@@ -27,9 +29,10 @@ _LOST = re.compile(
 class SmiGpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
-    ``lost`` is what stands in any field of a GPU that no longer answers.
-    ``ecc``, ``remap``, ``reasons``, ``pcie`` and ``max_clocks`` hold their sections' elements by name, as
-    printed.
+    ``lost`` is what stands in any field of a GPU that no longer answers; ``corrupt_inforom`` is what
+    nvidia-smi warns of.
+    ``ecc``, ``remap``, ``reasons``, ``pcie``, ``fabric``, ``inforom``, ``power`` and those of clocks hold
+    their sections' elements by name, as printed.
     """
 
     index: int
@@ -51,6 +54,14 @@ class SmiGpu:
     max_clocks: Mapping[str, str] | None = None
     memory_mib: int | None = None
     lost: str = ""
+    architecture: str = ""
+    persistence: str = ""
+    fabric: Mapping[str, str] | None = None
+    inforom: Mapping[str, str] | None = None
+    corrupt_inforom: bool = False
+    application_clocks: Mapping[str, str] | None = None
+    default_application_clocks: Mapping[str, str] | None = None
+    power: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,8 @@ def parse_smi(text: str) -> SmiLog:
 
     Raises CannotReadError if it is truncated, is something else, or contradicts itself.
     """
-    root = _root(text)
+    corrupt = corrupt_inforoms(text)
+    root = _root(_CORRUPT_INFOROM.sub("", text) if corrupt else text)
     driver = _text(root, "driver_version")
     if not driver:
         raise CannotReadError("the output of nvidia-smi -q -x names no driver version")
@@ -84,7 +96,7 @@ def parse_smi(text: str) -> SmiLog:
             f"nvidia-smi -q -x says {_text(root, 'attached_gpus') or 'nothing'} of attached GPUs "
             f"and lists {len(elements)}"
         )
-    gpus = tuple(_gpu(index, element) for index, element in enumerate(elements))
+    gpus = tuple(_gpu(index, element, corrupt) for index, element in enumerate(elements))
     if len({gpu.address for gpu in gpus}) != len(gpus):
         raise CannotReadError("nvidia-smi -q -x lists one PCI address twice")
     return SmiLog(
@@ -98,6 +110,16 @@ def parse_smi(text: str) -> SmiLog:
 def lost_gpus(text: str) -> tuple[str, ...]:
     """Addresses of the GPUs that nvidia-smi says it cannot reach, in whatever it printed when it failed."""
     return tuple(dict.fromkeys(bus_address(found) for found in _LOST.findall(text)))
+
+
+def plain_model(model: str) -> str:
+    """A model's name without the vendor's: drivers of the branches 440 to 460 print none before it."""
+    return model.removeprefix("NVIDIA ").strip()
+
+
+def corrupt_inforoms(text: str) -> tuple[str, ...]:
+    """Addresses of the GPUs whose InfoROM nvidia-smi says is corrupted."""
+    return tuple(dict.fromkeys(bus_address(found) for found in _CORRUPT_INFOROM.findall(text)))
 
 
 def _root(text: str) -> ElementTree.Element:
@@ -114,7 +136,7 @@ def _root(text: str) -> ElementTree.Element:
     return root
 
 
-def _gpu(index: int, element: ElementTree.Element) -> SmiGpu:
+def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str]) -> SmiGpu:
     printed = element.get("id") or _text(element, "pci/pci_bus_id")
     model = _text(element, "product_name")
     if not model:
@@ -140,6 +162,15 @@ def _gpu(index: int, element: ElementTree.Element) -> SmiGpu:
         max_clocks=_section(element, "max_clocks"),
         memory_mib=whole_number(_text(element, "fb_memory_usage/total")),
         lost=_lost(element),
+        architecture=_text(element, "product_architecture"),
+        persistence=_text(element, "persistence_mode"),
+        fabric=_section(element, "fabric"),
+        inforom=_section(element, "inforom_version"),
+        corrupt_inforom=bus_address(printed) in corrupt,
+        application_clocks=_section(element, "applications_clocks"),
+        default_application_clocks=_section(element, "default_applications_clocks"),
+        # Drivers before 535 call the same section without the GPU.
+        power=_section(element, "gpu_power_readings") or _section(element, "power_readings"),
     )
 
 
@@ -149,7 +180,7 @@ def _lost(element: ElementTree.Element) -> str:
     return next((message for each in fields if (message := (each.text or "").strip()) in GONE), "")
 
 
-def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
+def _section(element: ElementTree.Element, name: str) -> Mapping[str, str] | None:
     """Leaves below a section, named by their path in it; None where the section is missing or empty."""
     section = element.find(name)
     if section is None:
@@ -167,7 +198,13 @@ def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
                 pending.append((at, child))
             else:
                 leaves[sys.intern(at)] = sys.intern((child.text or "").strip())  # alike on most GPUs
-    return leaves
+    return _shared(tuple(leaves.items()))
+
+
+@lru_cache(maxsize=4096)
+def _shared(leaves: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """One mapping for the many sections of thousands of GPUs that are alike."""
+    return dict(leaves)
 
 
 def _text(element: ElementTree.Element, path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from clustercheck.parse.nvidia_smi import GONE, lost_gpus
+from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
 from clustercheck.parse.reading import CannotReadError
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
@@ -70,7 +70,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
             if number in found[-1].rates:
                 raise CannotReadError(f"nvidia-smi nvlink -s lists link {number} of a GPU twice")
             found[-1].rates[number] = _rate(match[2] or "0")
-        elif not _NONE.search(line) and not lost_gpus(line):
+        elif not _NONE.search(line) and not lost_gpus(line) and not corrupt_inforoms(line):
             _note_unread(found, line, "nvidia-smi nvlink -s")
     if not found:
         raise CannotReadError("nvidia-smi nvlink -s lists no GPU")
@@ -120,7 +120,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
             if name in counts:
                 raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
             counts[name] = None if count[3] == "N/A" else int(count[3])
-        elif not _NONE.search(line) and not lost_gpus(line):
+        elif not _NONE.search(line) and not lost_gpus(line) and not corrupt_inforoms(line):
             _note_unread(found, line, what)
     if not found:
         raise CannotReadError(f"{what} lists no GPU")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+CORRUPT_INFOROM = "infoROM is corrupted"  # in nvidia-smi's warning, in whatever it prints
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # what the probe puts for bytes that are no UTF-8
 
 
@@ -23,11 +24,16 @@ def program_output(record: Any, what: str) -> str:
 
     Raises CannotReadError where the program is missing, ran out of time, failed, or printed no text.
     """
-    if isinstance(record, Mapping) and record.get("rc") != 0 and not _why_not_ended(record, what):
+    if isinstance(record, Mapping) and not ended_well(record) and not _why_not_ended(record, what):
         stdout = str(record.get("stdout") or "")
         answer = first_line(str(record.get("stderr") or "")) or first_line(stdout)
         raise CannotReadError(f"{what} ended with {record.get('rc')}: {answer or 'it said nothing'}")
     return printed_output(record, what)
+
+
+def ended_well(record: Mapping[str, Any]) -> bool:
+    """Whether a program says that it succeeded; with nvidia-smi's 14, of an InfoROM, all else is whole."""
+    return record.get("rc") == 0 or (record.get("rc") == 14 and CORRUPT_INFOROM in str(record.get("stdout")))
 
 
 def printed_output(record: Any, what: str) -> str:

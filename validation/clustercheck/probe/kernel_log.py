@@ -15,8 +15,11 @@ KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes t
 XID_LINES = re.compile(r"S?Xid \(")
 OTHER_LINES = re.compile(
     r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
-    r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
+    r"|PCIe Bus Error: severity=\w+ \(Fatal\)"
+    r"|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
 )
+# Of these a killed job or a bad adapter brings thousands: the last ones are kept, and the rest is not missed.
+MANY_LINES = re.compile(r"PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)|nvidia-peermem \w+:\d+ ERROR")
 # What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
 BOOT_LINES = 20
@@ -27,15 +30,16 @@ class Sifted:
 
     def __init__(self) -> None:
         self.lines = 0
-        self.said = 0
+        self.dropped = 0
         self.begin: list[str] = []
         self._xids: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
         self._others: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
+        self._many: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
 
     @property
     def kept(self) -> list[str]:
         """What is kept of it, in its order."""
-        return [line for _, line in sorted([*self._xids, *self._others])]
+        return [line for _, line in sorted([*self._xids, *self._others, *self._many])]
 
     def read(self, stream: BinaryIO) -> None:
         """Read all of it."""
@@ -44,9 +48,13 @@ class Sifted:
             self.lines += 1
             if self.lines <= BOOT_LINES:
                 self.begin.append(line)
-            for pattern, kept in ((XID_LINES, self._xids), (OTHER_LINES, self._others)):
+            for pattern, kept in (
+                (XID_LINES, self._xids),
+                (OTHER_LINES, self._others),
+                (MANY_LINES, self._many),
+            ):
                 if pattern.search(line):
-                    self.said += 1
+                    self.dropped += len(kept) == KEEP_LINES and kept is not self._many
                     kept.append((self.lines, line[:600]))
                     break
 
@@ -67,7 +75,7 @@ def kernel_log(limit_s: float) -> dict[str, Any]:
                 "first": log.begin[0][:60],
                 "from_boot": any(BOOT.search(line) for line in log.begin),
                 "kept": log.kept,
-                "dropped": log.said - len(log.kept),
+                "dropped": log.dropped,
             }
     because = ran["stderr"][:400] or "no lines"
     return {"source": "", "rc": ran["rc"], "lines": 0, "kept": [], "because": because}

@@ -40,6 +40,7 @@ from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.pcie import pcie
 from clustercheck.probe.programs import command, read, unit
 from clustercheck.probe.registry import registry
+from clustercheck.probe.replays import pcie_replays
 from clustercheck.probe.storage import shared_memory, storage
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
         "nvlink_errors": lambda: command(["nvidia-smi", "nvlink", "-e"], limit_s),
+        "pcie_replays": lambda: pcie_replays(limit_s),
         "peer_access": lambda: {
             way: command(["nvidia-smi", "topo", "-p2p", way], limit_s) for way in ("r", "w", "n")
         },

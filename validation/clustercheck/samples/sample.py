@@ -29,6 +29,7 @@ from clustercheck.samples.smi import (
     nvlink_errors_text,
     nvlink_text,
     peer_access_text,
+    replay_counts,
     smi_xml,
     topology_text,
 )
@@ -123,6 +124,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
         "nvlink_errors": program(nvlink_errors_text(node)),
+        "pcie_replays": {**program(""), "counts": replay_counts()},
         "peer_access": {way: program(peer_access_text()) for way in ("r", "w", "n")},
         "pci": pci_devices(),
         "module": {

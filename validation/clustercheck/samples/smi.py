@@ -1,6 +1,7 @@
 """What nvidia-smi prints on a healthy node of the sample: 8 x A100-SXM4-80GB with NVSwitch, driver 580.
 
-The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up.
+The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up. The
+fabric is told as eight H100 tell it: A100 report none, and there would be nothing to judge.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from clustercheck.samples.links import RDMA
 
 MODEL = "NVIDIA A100-SXM4-80GB"
 DRIVER = "580.95.05"
+NA = "N/A"
+NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
 
 
@@ -61,6 +64,8 @@ def _gpu_xml(node: int, gpu: int) -> str:
         f"<pcie_gen>{_leaves(max_link_gen=4, current_link_gen=4)}</pcie_gen>"
         f"<link_widths>{_leaves(max_link_width='16x', current_link_width='16x')}</link_widths>"
     )
+    clocks = _leaves(graphics_clock="1275 MHz", mem_clock="1593 MHz")
+    watts = {"current": 400, "requested": 400, "default": 400, "min": 100, "max": 400}
     return (
         f'<gpu id="{address}">'
         + _leaves(product_name=MODEL, product_architecture="Ampere", persistence_mode="Enabled")
@@ -72,8 +77,11 @@ def _gpu_xml(node: int, gpu: int) -> str:
             vbios_version="92.00.45.00.03",
         )
         + f"<platformInfo>{_leaves(module_id=gpu + 1)}</platformInfo>"
+        + f"<inforom_version>{_leaves(img_version='G506.0210.00.04', oem_object='2.0', ecc_object='6.16')}"
+        + f"{_leaves(pwr_object='N/A')}</inforom_version>"
         + _leaves(gpu_recovery_action="None")
-        + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info></pci>"
+        + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info>"
+        + f"{_leaves(replay_counter=0, replay_rollover_counter=0)}</pci>"
         + f"<clocks_event_reasons>{reasons}</clocks_event_reasons>"
         + f"<utilization>{_leaves(gpu_util='0 %')}</utilization>"
         + f"<fb_memory_usage>{_leaves(total='81920 MiB', used='0 MiB')}</fb_memory_usage>"
@@ -81,8 +89,28 @@ def _gpu_xml(node: int, gpu: int) -> str:
         + f"<ecc_errors><volatile>{errors}</volatile><aggregate>{errors}"
         + f"{_leaves(sram_threshold_exceeded='No')}</aggregate></ecc_errors>"
         + f"<retired_pages>{_leaves(pending_retirement='N/A')}</retired_pages>"
-        + f"<remapped_rows>{remapped}</remapped_rows></gpu>\n"
+        + f"<remapped_rows>{remapped}</remapped_rows>"
+        + f"<gpu_power_readings>{_leaves(**{f'{k}_power_limit': f'{w}.00 W' for k, w in watts.items()})}"
+        + f"</gpu_power_readings><applications_clocks>{clocks}</applications_clocks>"
+        + f"<default_applications_clocks>{clocks}</default_applications_clocks>"
+        + "<fabric>"
+        + _leaves(state="Completed", status="Success", cliqueId=0, clusterUuid=NO_CLUSTER)
+        + "<health>"
+        + _leaves(
+            summary=NA,
+            bandwidth=NA,
+            route_recovery_in_progress=NA,
+            route_unhealthy=NA,
+            access_timeout_recovery=NA,
+            incorrect_configuration=NA,
+        )
+        + "</health></fabric></gpu>\n"
     )
+
+
+def replay_counts(gpus: int = 8) -> dict[str, str]:
+    """What the PCI Express links have counted, as the probe has it of `nvidia-smi -q -x`."""
+    return {f"00000000:{bus.upper()}:00.0": "0" for bus in BUSES[:gpus]}
 
 
 def nvlink_text(node: int, gpus: int = 8) -> str:

@@ -328,10 +328,11 @@ class SimulatedDevice:
     def _between_gbps(
         self, model: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any]
     ) -> float:
-        """By the NVLinks that both have, else by PCIe; less where either copies slowly."""
+        """By the NVLinks that both have, else by PCIe; less where either copies slowly, or one sends so."""
         links = min(sum(link["active"] for link in gpu["nvlinks"]) for gpu in (one, other))
         rate = links * model["nvlink_gbps"] * REACHED_OF_NVLINK if links else self._link_gbps
-        return float(rate * min(gpu["performance"]["peers"] for gpu in (one, other)))
+        either = min(gpu["performance"]["peers"] for gpu in (one, other))
+        return float(rate * either * one["performance"].get("sends", 1.0))
 
     def launch(self) -> None:
         """Takes its time where somebody waits for it."""

@@ -167,9 +167,10 @@ def clocks(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
     model = node.model
     memory = ("mem_clock", f"{model['max_clocks']['memory_mhz']} MHz")
     default: Tree = [("graphics_clock", f"{model['default_graphics_mhz']} MHz"), memory]
+    set_mhz = gpu.get("application_graphics_mhz") or model["default_graphics_mhz"]
     tree: Tree = [
         ("clocks", _clock_tree(gpu["clocks"])),
-        ("applications_clocks", default),
+        ("applications_clocks", [("graphics_clock", f"{set_mhz} MHz"), memory]),
         ("default_applications_clocks", default),
         ("deferred_clocks", [("mem_clock", NA)]),
         ("max_clocks", _clock_tree(model["max_clocks"])),

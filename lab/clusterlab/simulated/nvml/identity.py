@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from . import node as nvml
@@ -118,13 +119,18 @@ def pci(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
             ],
         ),
         ("pci_bridge_chip", [("bridge_chip_type", NA), ("bridge_chip_fw", NA)]),
-        ("replay_counter", str(link["replay_counter"])),
+        ("replay_counter", str(link["replay_counter"] + _counted_since(link))),
         ("replay_rollover_counter", str(link["replay_rollover_counter"])),
         ("tx_util", "350 KB/s"),
         ("rx_util", "300 KB/s"),
         ("atomic_caps_outbound", NA),
         ("atomic_caps_inbound", NA),
     ]
+
+
+def _counted_since(link: dict[str, Any]) -> int:
+    begun = link.get("counting_since")
+    return 0 if begun is None else max(0, int(5 * (time.time() - begun)))
 
 
 def memory(node: nvml.Node, gpu: dict[str, Any]) -> Tree:

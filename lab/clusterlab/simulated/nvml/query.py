@@ -215,7 +215,10 @@ def _power_and_clocks() -> dict[str, tuple[Value, str]]:
         "power.default_limit": (watts("power_limit_w"), " W"),
         "power.min_limit": (watts("power_limit_min_w"), " W"),
         "power.max_limit": (watts("power_limit_max_w"), " W"),
-        "clocks.applications.graphics": (lambda n, g: str(n.model["default_graphics_mhz"]), " MHz"),
+        "clocks.applications.graphics": (
+            lambda n, g: str(g.get("application_graphics_mhz") or n.model["default_graphics_mhz"]),
+            " MHz",
+        ),
         "clocks.applications.memory": (lambda n, g: str(n.model["max_clocks"]["memory_mhz"]), " MHz"),
         "clocks.default_applications.graphics": (lambda n, g: str(n.model["default_graphics_mhz"]), " MHz"),
         "clocks.default_applications.memory": (lambda n, g: str(n.model["max_clocks"]["memory_mhz"]), " MHz"),

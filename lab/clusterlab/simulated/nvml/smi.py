@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 from . import mig, query, report, tables
 from . import node as nvml
 
+CORRUPT_INFOROM = 14  # the exit code of nvidia-smi, which prints everything all the same
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -20,11 +22,12 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: list[str], library_version: str, paths: nvml.Paths | None = None) -> int:
     """Run nvidia-smi; prints to standard output and returns the exit code."""
     try:
-        sys.stdout.write(answer(arguments, library_version, paths))
+        text = answer(arguments, library_version, paths)
     except nvml.NvmlError as error:
         sys.stdout.write(f"{error}\n")
         return error.code
-    return 0
+    sys.stdout.write(text)
+    return CORRUPT_INFOROM if "WARNING: infoROM is corrupted" in text else 0
 
 
 def answer(arguments: list[str], library_version: str, paths: nvml.Paths | None = None) -> str:
@@ -39,7 +42,12 @@ def answer(arguments: list[str], library_version: str, paths: nvml.Paths | None 
         raise nvml.NvmlError(f"Invalid combination of input arguments: {command}", 2)
     options = _parse(command, arguments[1:] if command else arguments)
     node = nvml.connect(library_version, paths)
-    return handlers[command](node, _selected(node, options.id), options)
+    gpus = _selected(node, options.id)
+    text = handlers[command](node, gpus, options)
+    corrupted = [gpu for gpu in gpus if gpu.get("inforom_corrupted")]
+    return text + "".join(
+        f"WARNING: infoROM is corrupted at gpu {gpu['pci_address'].upper()}\n" for gpu in corrupted
+    )
 
 
 def _parse(command: str, arguments: list[str]) -> argparse.Namespace:

@@ -40,6 +40,12 @@ def test_one_or_two_rails_behind_the_cpu_are_healthy(rails: int) -> None:
     assert judged_at(rails, 0.5) is Verdict.FAIL
 
 
+@pytest.mark.parametrize(("rails", "floor"), [(1, 0.55), (4, 0.75), (8, 0.85)])
+def test_fabrics_of_one_four_and_eight_rails_are_held_to_their_floor(rails: int, floor: float) -> None:
+    assert judged_at(rails, 0.95 * floor) is Verdict.FAIL
+    assert judged_at(rails, 1.05 * floor) is Verdict.PASS
+
+
 def collective(name: str, part: float, *, size: int, nodes: int, link_layer: str) -> Result:
     """A collective of nodes with eight GPUs and rails that reaches this part of them at ``size`` bytes."""
     shown = 8 * HDR_GBPS * part / (8 if name == "all-to-all" else 1)

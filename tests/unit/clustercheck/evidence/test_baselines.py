@@ -18,9 +18,8 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import described, replaced, unfit
 from clustercheck.expect import baseline
-from clustercheck.expect.baseline import Baseline, BaselineGpu
-from clustercheck.model import Subject, Verdict
-from clustercheck.result.environment import describe
+from clustercheck.expect.baseline import Baseline, BaselineFigure, BaselineGpu
+from clustercheck.model import Figure, Subject, Verdict
 from clustercheck.samples import sample, smi
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import baselines, files
@@ -99,6 +98,29 @@ def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     other = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
     assert "baseline" not in parts(compared(other))
     assert "of another model" in " ".join(compared(other).replaced.values())
+
+
+def test_a_model_that_an_older_driver_names_without_the_vendor_is_the_same() -> None:
+    """As drivers of the branches 440 to 460 do."""
+    then = same_gpus(baseline.from_result(document(measured=30.0), where="here"))
+    gpus = {
+        at: replace(gpu, model=gpu.model.removeprefix("NVIDIA "))
+        for at, gpu in then.nodes["gpu01"].gpus.items()
+    }
+    assert {gpu.model for gpu in gpus.values()} == {"A100-SXM4-80GB"}
+    older = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
+    assert compared(older).replaced == {} and parts(compared(older))["baseline"] is Verdict.FAIL
+
+
+@pytest.mark.parametrize(("model", "same"), [("A100-SXM4-80GB", True), ("NVIDIA A100-SXM4-40GB", False)])
+def test_figures_of_a_gpu_are_compared_with_those_of_its_model(model: str, *, same: bool) -> None:
+    figure = Figure(
+        "gemm_bf16", 200.0, "TFLOPS", "warm", conditions={"gpu": "NVIDIA A100-SXM4-80GB", "size": 8192}
+    )
+    then = BaselineFigure(250.0, "TFLOPS", "warm", {"gpu": model, "size": 8192})
+    subject = Subject("gpu01", 0)
+    kept = Baseline("r1", "2026-11-01T00:00:00Z", False, {("gpu-gemm", subject, "gemm_bf16"): then})
+    assert (kept.before("gpu-gemm", subject, figure) is not None) is same
 
 
 def test_launches_of_few_gpus_are_judged_by_a_baseline_that_has_them_and_by_no_other() -> None:
@@ -201,7 +223,12 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     good = run()
     then = baseline.from_result(good, where="test")
     of_gpus = {"gpu-gemm", "gpu-memory-bandwidth", "gpu-launch-latency", "gpu-transfer"}
-    assert {check for check, _, _ in then.figures} == {"nvlink", "all-reduce-bandwidth", *of_gpus}
+    assert {check for check, _, _ in then.figures} == {
+        "nvlink",
+        "pcie-replays",
+        "all-reduce-bandwidth",
+        *of_gpus,
+    }
     assert run(baseline=then)["verdict"] == "pass"
     slower = dict.fromkeys((frozenset({"gpu01"}), frozenset({"gpu02"}), frozenset({"gpu03"})), 1.2)
     launcher = FakeLauncher(slow=slower)

@@ -59,3 +59,16 @@ def test_a_watch_without_samples_gives_the_reason_without_delay(tmp_path, monkey
     with watch.GpuWatch(None) as blind:
         pass
     assert blind.summarize() == {"samples": 0, "because": "the device's PCI address is not known"}
+
+
+def test_a_corrupted_inforom_costs_no_sample(tmp_path):
+    """nvidia-smi prints everything, a warning behind it, and ends with 14."""
+    (tmp_path / "whole.xml").write_text(SMI.format(generation=4, errors=0))
+    program = tmp_path / "nvidia-smi"
+    warning = "WARNING: infoROM is corrupted at gpu 0000:07:00.0"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/whole.xml\necho; echo '{warning}'\nexit 14\n")
+    program.chmod(0o755)
+    with watch.GpuWatch("0000:07:00.0", str(program)) as watching:
+        pass
+    told = watching.summarize()
+    assert (told["samples"], told["because"]) == (2, "")

@@ -11,7 +11,7 @@ import pytest
 from clustercheck import selftest
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import passed
-from clustercheck.model import Severity
+from clustercheck.model import Severity, Verdict
 from clustercheck.running.explained import phrases
 from clustercheck.running.suites import suites
 from clusterctl import main
@@ -54,7 +54,7 @@ def test_the_list_for_programs_has_all_that_a_check_says(
     for one in listed:
         assert one["severity"] in set(Severity)
         assert all(one[key] for key in one if key != "job")
-        assert {fault["verdict"] for fault in one["faults"]} <= {"fail", "warning", "not_run", "excluded"}
+        assert {fault["verdict"] for fault in one["faults"]} <= set(Verdict)
 
 
 def test_an_unknown_suite_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.probe.replays import Replays
 from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
 from clusterlab.simulated.nvml import node as nvml
@@ -40,7 +42,7 @@ PROGRAMS = {
 KINDS = (
     "gpu-model-wrong", "ecc-uncorrectable", "ecc-off", "sram-threshold", "remap-pending", "remap-failed",
     "recovery-reboot", "vbios-skew", "mig-enabled", "throttled", "power-brake", "nvlink-down",
-    "nvlink-errors",
+    "nvlink-errors", "application-clocks-low", "inforom-corrupted", "rows-worn", "pcie-replays",
 )  # fmt: skip
 
 
@@ -67,6 +69,9 @@ def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
         def said(raw: dict[str, Any], paths: nvml.Paths = paths) -> None:
             for part, arguments in PROGRAMS.items():
                 raw[part]["stdout"] = smi.answer(arguments, VERSION, paths)
+            counted = Replays()
+            counted.read(BytesIO(raw["nvidia_smi"]["stdout"].encode()))
+            raw["pcie_replays"]["counts"] = counted.counts
 
         found = seeding.edit(name, said)(found)
         ended = time.time() + JOBS_S

@@ -16,7 +16,8 @@ from clusterlab.faults.kernel_messages import XID
 
 KINDS = faults.known()
 # All but what only the kernel log says.
-OF_GPU = sorted(kind for kind, fault in KINDS.items() if fault.scope == "gpu" and kind != "xid")
+OF_KERNEL_LOG = ("xid", "pcie-error")
+OF_GPU = sorted(kind for kind, fault in KINDS.items() if fault.scope == "gpu" and kind not in OF_KERNEL_LOG)
 OF_NODE = ["driver-version-skew", "toolkit-broken"]
 OF_FABRIC_MANAGER = ["fabricmanager-stopped", "fabricmanager-version-skew"]
 
@@ -66,7 +67,7 @@ def test_a_fault_of_a_gpu_changes_that_gpu_alone(target: FaultTarget, kind: str)
 
 
 @pytest.mark.parametrize("gpu", [None, 8, -1])
-@pytest.mark.parametrize("kind", [*OF_GPU, "xid"])
+@pytest.mark.parametrize("kind", [*OF_GPU, *OF_KERNEL_LOG])
 def test_a_fault_of_a_gpu_wants_one_that_is_there(target: FaultTarget, kind: str, gpu: int | None) -> None:
     target.gpu = gpu
     before = target.hardware_file.read_text()
@@ -184,6 +185,19 @@ def test_an_xid_reads_as_the_drivers_own_and_every_entry_is_whole(file: Path) ->
     assert [(one.address, one.code, one.switch) for one in found] == [("0000:b7:00.0", XID, False)]
     assert all("_TRANSPORT=kernel" in entry and "_BOOT_ID=@BOOT@" in entry for entry in entries)
     assert "lab-xid-gpu6" in node.undo["told"]
+
+
+def test_a_pcie_error_reads_as_the_kernels_own_and_is_its_gpus(file: Path) -> None:
+    from clustercheck.parse.kernel_log import unnumbered_fault
+
+    node = RunningNode("gpu01", "none", file, gpu=6)
+    KINDS["pcie-error"].inject(node)
+    (entry, end) = node.undo["stdin"].split("\n\n")
+    found = unnumbered_fault(entry.partition("MESSAGE=")[2])
+    assert end == "" and found is not None
+    assert (found.address, found.fault) == ("0000:b7:00.0", "uncorrected PCI Express error")
+    KINDS["pcie-error"].clear(node)
+    assert node.undo["told"].rstrip().endswith("lab-aer-gpu6")
 
 
 def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:

@@ -110,6 +110,7 @@ def test_what_hardware_json_says_is_wrong_is_measured_wrong(
         ("gpu_gemm", "gemm_fp16", {"compute": 0.5}),
         ("gpu_memory", "device_copy", {"memory": 0.5}),
         ("gpu_peers", "peer_to_peer", {"peers": 0.5}),
+        ("gpu_peers", "peer_to_peer", {"sends": 0.5}),
     ],
 )
 def test_a_slow_gpu_measures_slow(program: str, metric: str, change: dict[str, Any]) -> None:
@@ -156,7 +157,15 @@ def test_the_training_image_brings_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["gpu-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-memory-errors", "nvlink-slow"]
+    "kind",
+    [
+        "gpu-slow",
+        "gpu-memory-slow",
+        "gpu-wrong-numbers",
+        "gpu-memory-errors",
+        "nvlink-slow",
+        "nvlink-one-way",
+    ],
 )
 def test_a_fault_changes_its_gpu_alone_and_can_be_cleared(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

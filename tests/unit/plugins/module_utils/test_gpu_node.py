@@ -179,12 +179,19 @@ def test_who_does_not_answer_counts_as_busy(tmp_path: Path, answers: dict, reaso
         {"nvidia_smi": (6, "No devices were found")},
         {"nvidia_smi": (12, "couldn't find libnvidia-ml.so")},
         {"nvidia_smi": (18, "Driver/library version mismatch")},
+        {"nvidia_smi": (14, "WARNING: infoROM is corrupted at gpu 0000:07:00.0\n")},
         {"docker": (1, ""), "systemctl": (3, "")},
         {},
     ],
 )
 def test_a_node_without_a_driver_or_a_daemon_is_idle(tmp_path: Path, answers: dict) -> None:
     assert gpu_busy.busy_reasons(tmp_path, answering(**answers)) == []
+
+
+def test_processes_are_told_beside_a_corrupted_inforom(tmp_path: Path) -> None:
+    listed = "4711, python3\nWARNING: infoROM is corrupted at gpu 0000:07:00.0\n"
+    (reason,) = gpu_busy.busy_reasons(tmp_path, answering(nvidia_smi=(14, listed)))
+    assert "python3" in reason and "4711" in reason
 
 
 def test_a_slurm_job_that_is_being_prepared_counts(tmp_path: Path) -> None:

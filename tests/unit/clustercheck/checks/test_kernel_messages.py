@@ -1,0 +1,142 @@
+"""What the kernel says of GPUs, their ports and adapters: whose fault it is, and what is none."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.checks.xid import catalogue, is_fault, line
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Subject, Verdict
+from clustercheck.parse.kernel_log import Xid, unnumbered_fault
+from clustercheck.probe.kernel_log import KEEP_LINES, Sifted
+from clustercheck.samples import sample
+
+GPU = "0000:07:00"
+# As drivers of Blackwell write it (leptonai/gpud, NVIDIA's decoding table).
+NVLINK = "{unit} {severity} XC0 i0 Link 07 (0x00000011 0x00000002 0x00000000 0x00000000)"
+# As Linux 5.x and 6.x write them (drivers/pci/pcie/aer.c), and as they wrote "Uncorrected" before.
+AER = "kernel: {device}: {aer}PCIe Bus Error: severity={severity}, type=Transaction Layer, (Requester ID)"
+PEERMEM = "kernel: nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping"
+POWER = "kernel: mlx5_core 0000:0c:00.0: mlx5_pcie_event:299:(pid 7): Detected insufficient power on the slot"
+HOT = "kernel: mlx5_core 0000:0c:00.0: Port module event[error]: module 0, Cable error, High Temperature"
+
+
+def verdicts(evidence: Evidence) -> dict[str, set[Subject]]:
+    """Who fails by the kernel's log, by check."""
+    return {
+        check: {one.subject for one in evaluate(BY_ID[check], evidence) if one.verdict is Verdict.FAIL}
+        for check in ("xid", "kernel-log")
+    }
+
+
+def says(message: str) -> dict[str, set[Subject]]:
+    return verdicts(seeding.kernel_says("gpu01", message)(sample.healthy(2)))
+
+
+@pytest.mark.parametrize("code", range(144, 151))
+@pytest.mark.parametrize(("severity", "fault"), [("Fatal", True), ("Nonfatal", False), ("Non-fatal", False)])
+def test_xids_of_nvlink_5_are_judged_by_their_severity(code: int, severity: str, *, fault: bool) -> None:
+    message = NVLINK.format(unit="NETIR_LINK_EVT", severity=severity)
+    assert is_fault(Xid("0000:07:00.0", code, "", message)) is fault
+    assert (Subject("gpu01", 0) in says(line(GPU, code, message))["xid"]) is fault
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "remedy"),
+    [
+        (61, Verdict.FAIL, "reset the GPU"),
+        (78, Verdict.FAIL, "Update the driver"),
+        (162, Verdict.PASS, ""),
+        (163, Verdict.PASS, ""),
+        (164, Verdict.PASS, ""),
+        (165, Verdict.PASS, ""),
+        (166, Verdict.FAIL, "catalogue"),
+        (167, Verdict.FAIL, "catalogue"),
+        (168, Verdict.FAIL, "nvidia-smi -e 1"),
+        (169, Verdict.FAIL, "catalogue"),
+        (170, Verdict.FAIL, "catalogue"),
+    ],
+)
+def test_newer_xids_have_an_action(code: int, verdict: Verdict, remedy: str) -> None:
+    evidence = seeding.kernel_says("gpu01", line(GPU, code))(sample.healthy(1))
+    result = evaluate(BY_ID["xid"], evidence)[0]
+    assert result.verdict is verdict and remedy in result.remedy
+
+
+def test_the_codes_that_the_issue_names_are_in_the_table() -> None:
+    assert {61, 78, *range(144, 151), *range(162, 171)} <= set(catalogue()["codes"])
+
+
+@pytest.mark.parametrize(
+    "severity", ["Uncorrectable (Non-Fatal)", "Uncorrected (Non-Fatal)", "Uncorrectable (Fatal)"]
+)
+@pytest.mark.parametrize("aer", ["", "AER: "])
+@pytest.mark.parametrize("device", ["nvidia 0000:0f:00.0", "pcieport 0000:02:01.0"])
+def test_an_uncorrected_error_of_a_gpu_or_of_its_port_is_that_gpus(
+    device: str, aer: str, severity: str
+) -> None:
+    message = AER.format(device=device, aer=aer, severity=severity)
+    assert says(message) == {"xid": {Subject("gpu01", 1)}, "kernel-log": set()}
+
+
+@pytest.mark.parametrize(
+    ("device", "severity", "blamed"),
+    [
+        ("nvme 0000:e1:00.0", "Uncorrectable (Non-Fatal)", False),  # plain machines have such
+        ("pcieport 0000:01:00.0", "Uncorrectable (Non-Fatal)", False),  # above the switch: not one GPU's
+        ("pcieport 0000:01:00.0", "Uncorrectable (Fatal)", True),
+        ("nvidia 0000:0f:00.0", "Corrected", False),
+    ],
+)
+def test_what_is_no_gpus_is_the_nodes_where_it_is_fatal(device: str, severity: str, *, blamed: bool) -> None:
+    found = says(AER.format(device=device, aer="", severity=severity))
+    assert found == {"xid": set(), "kernel-log": {Subject("gpu01")} if blamed else set()}
+
+
+def test_errors_of_peermem_are_a_warning() -> None:
+    result = evaluate(BY_ID["kernel-log"], seeding.kernel_says("gpu01", PEERMEM)(sample.healthy(1)))[0]
+    assert (result.verdict, result.measured) == (Verdict.WARNING, 1)
+    assert "nvidia-peermem reports errors" in result.because
+
+
+def test_a_port_that_is_not_known_costs_no_gpu_its_verdict() -> None:
+    evidence = seeding.edit("gpu01", lambda raw: raw.pop("pcie"))(sample.healthy(1))
+    assert {one.verdict for one in evaluate(BY_ID["xid"], evidence)} == {Verdict.PASS}
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        (AER.format(device="pcieport 0000:02:01.0", aer="AER: ", severity="Uncorrectable (Non-Fatal)"), True),
+        (AER.format(device="pcieport 0000:02:01.0", aer="", severity="Uncorrected (Fatal)"), True),
+        (AER.format(device="pcieport 0000:02:01.0", aer="", severity="Corrected"), False),
+        (PEERMEM, True),
+        (POWER, True),
+        (HOT, True),
+        ("kernel: nvidia-peermem: module verification failed: signature missing", False),
+    ],
+)  # fmt: skip
+def test_the_probe_keeps_the_lines_that_are_judged_and_no_others(message: str, *, kept: bool) -> None:
+    sifted = Sifted()
+    sifted.read(BytesIO(f"{message}\n".encode()))
+    assert bool(sifted.kept) is kept
+    assert (unnumbered_fault(message) is not None) is kept
+
+
+def test_a_killed_job_pushes_no_fault_out_of_the_log() -> None:
+    """It brings a line for each region of memory that was registered."""
+    sifted = Sifted()
+    sifted.read(BytesIO(f"{HOT}\n{line(GPU, 79)}\n".encode() + f"{PEERMEM}\n".encode() * 5000))
+    assert sifted.kept[:2] == [HOT, line(GPU, 79)]
+    assert (len(sifted.kept), sifted.dropped) == (2 + KEEP_LINES, 0)
+
+
+def test_faults_that_do_not_fit_are_counted() -> None:
+    sifted = Sifted()
+    sifted.read(BytesIO(f"{HOT}\n".encode() * (KEEP_LINES + 3)))
+    assert (len(sifted.kept), sifted.dropped) == (KEEP_LINES, 3)

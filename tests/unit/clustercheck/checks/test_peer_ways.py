@@ -1,0 +1,81 @@
+"""A copy between two GPUs that is slow one way alone: the sentence names from which to which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.gpu_peer_bandwidth import JOB, NodeLinks, PeerLink
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
+
+
+def slowed(evidence: Evidence, gpu: int, peer: int, gbps: float) -> Evidence:
+    """The copies of one GPU to a peer at this rate."""
+
+    def change(record: dict[str, Any]) -> None:
+        # A GPU does not name itself: behind its own place the others move up.
+        record["peers"][list(record["peers"])[peer - (peer > gpu)]]["gbps"] = gbps
+
+    return Seeds(JOB).changed("gpu01", gpu, change)(evidence)
+
+
+def failed(evidence: Evidence) -> dict[int | None, Result]:
+    return {
+        one.subject.gpu: one
+        for one in evaluate(BY_ID["gpu-p2p-bandwidth"], evidence)
+        if one.verdict is Verdict.FAIL
+    }
+
+
+def test_one_way_is_named_at_both_ends() -> None:
+    found = failed(slowed(sample.healthy(1), 2, 5, 40.0))
+    assert set(found) == {2, 5}
+    for result in found.values():
+        assert "from GPU 2 to GPU 5 (270 the other way)" in result.because
+        assert result.evidence["slowest_way"].startswith("from GPU 2 to GPU 5")
+
+
+def test_the_way_back_is_told_apart() -> None:
+    for result in failed(slowed(sample.healthy(1), 5, 2, 40.0)).values():
+        assert "from GPU 5 to GPU 2" in result.because
+
+
+def test_a_gpu_that_sends_slowly_to_all_is_blamed_alone_and_its_peers_are_not() -> None:
+    evidence = sample.healthy(1)
+    for peer in (0, 1, 2, 3, 5, 6, 7):
+        evidence = slowed(evidence, 4, peer, 135.0)
+    found = failed(evidence)
+    assert set(found) == {4} and "from GPU 4 to GPU" in found[4].because
+
+
+def test_both_ways_slow_have_no_direction() -> None:
+    found = failed(slowed(slowed(sample.healthy(1), 2, 5, 40.0), 5, 2, 41.0))
+    assert "between GPU 2 and GPU 5" in found[2].because and "between GPU 5 and GPU 2" in found[5].because
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "said"),
+    [
+        (100.0, 111.0, "between GPU 1 and GPU 0"),  # 0.901 of it
+        (100.0, 112.0, "from GPU 1 to GPU 0 (112 the other way)"),  # 0.893
+        (112.0, 100.0, "from GPU 0 to GPU 1 (112 the other way)"),
+        (100.0, None, "from GPU 1 to GPU 0 (the other way was not measured)"),
+    ],
+)
+def test_ways_that_differ_by_more_than_a_tenth_are_two(there: float, back: float | None, said: str) -> None:
+    links = {(1, 0): PeerLink(there, 2.0, 0, direct=True)}
+    if back is not None:
+        links[0, 1] = PeerLink(back, 2.0, 0, direct=True)
+    assert NodeLinks(links, None, {}).way(1, 0) == said
+
+
+def test_a_healthy_link_is_told_without_a_direction() -> None:
+    result = evaluate(BY_ID["gpu-p2p-bandwidth"], sample.healthy(1))[0]
+    assert result.verdict is Verdict.PASS
+    assert str(result.evidence["slowest_way"]).startswith("between GPU 0 and GPU ")
