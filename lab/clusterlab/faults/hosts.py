@@ -104,7 +104,28 @@ OTHER_SYSTEM = "Debian GNU/Linux 11 (bullseye)"
 _OS_RELEASE = "/usr/lib/os-release"
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
+# Where systemd-pstore moves a dump at the boot after a crash; in memory, so that a reboot undoes it.
+CRASHES = "/var/lib/systemd/pstore"
+_CRASH = f"""
+mkdir -p {CRASHES}
+[ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ] || mount -t tmpfs -o size=1m lab-crash {CRASHES}
+mkdir -p {CRASHES}/1/001
+{{
+    echo 'Panic#1 Part1'
+    echo '<0>[ 4711.000000] Kernel panic - not syncing: Fatal hardware error!'
+}} > {CRASHES}/1/001/dmesg-efi_pstore-1
+"""
+_NO_CRASH = f'if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ]; then umount {CRASHES}; fi'
+
 FAULTS = (
+    # As after a machine check.
+    scripted(
+        "kernel-crashed",
+        "the kernel has left the record of a panic, until the node reboots",
+        inject=_CRASH,
+        clear=_NO_CRASH,
+        caught_by=("crash-records",),
+    ),
     scripted(
         "docker-stopped",
         "Docker is stopped, until the node reboots",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from clustercheck.probe.busy import busy
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
+from clustercheck.probe.crashes import crashes
 from clustercheck.probe.dcgm import dcgm
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
@@ -95,6 +96,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "name_service": lambda: name_service(image),
         "registry": lambda: registry(image),
         "dcgm": lambda: dcgm(options, limit_s),
+        "crashes": crashes,
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }

@@ -18,6 +18,7 @@ from clustercheck.samples import gpus
 from clustercheck.samples.dcgm import dcgm4_text
 from clustercheck.samples.host import MOUNTS, host_parts
 from clustercheck.samples.links import link_parts, rdma_devices, rdma_ports, storage_nic
+from clustercheck.samples.machine import machine_parts
 from clustercheck.samples.nccl import nccl_logs
 from clustercheck.samples.nccl_tests import nccl_tests_verdict
 from clustercheck.samples.rdma import rdma_write_verdict
@@ -160,6 +161,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
         **link_parts(node),
         **host_parts(),
+        **machine_parts(NOON),
         "memory": {
             "MemTotal": 1_000_000_000,
             "MemAvailable": 990_000_000,

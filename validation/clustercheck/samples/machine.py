@@ -1,0 +1,30 @@
+"""The healthy machine of the sample: crash records, processes, management controller and drives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def machine_parts(now: float) -> dict[str, Any]:
+    """These parts of a healthy node's record, at this time."""
+    return {
+        "crashes": {
+            "now": now,
+            "backend": "efi_pstore",
+            "mounted": True,
+            "records": [],
+            "dropped": 0,
+            "unreadable": {},
+        },
+    }
+
+
+def crash_record(time: float) -> dict[str, Any]:
+    """A dump of a kernel that panicked then, in the words of the kernel's own files."""
+    return {
+        "place": "/sys/fs/pstore",
+        "path": f"/sys/fs/pstore/dmesg-efi_pstore-{int(time)}01001",
+        "time": time,
+        "head": "Panic#1 Part1",
+        "said": ["Kernel panic - not syncing: Fatal hardware error!"],
+    }
