@@ -87,7 +87,7 @@ def _pass_request(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--since-ack",
     is_flag=True,
-    help="Count only Xids, SXids and kernel crashes since they were acknowledged.",
+    help="Count only Xids, SXids and crashes since the acknowledged.",
 )
 @click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; contacts no host.")
 @click.option(
@@ -189,7 +189,8 @@ def _acknowledge(named: Path | None, hosts: str) -> int:
     nodes = [host.name for host in inventory.gpu_nodes if host.name in names]
     when = acknowledged.acknowledge(inventory.directory, nodes)
     console.say(
-        f"with --since-ack, Xids, SXids and kernel crashes on {format_hosts(nodes) or 'no node'} count from {when:%F %T} UTC"
+        f"with --since-ack, Xids, SXids and kernel crashes on {format_hosts(nodes) or 'no node'} "
+        f"count from {when:%F %T} UTC"
     )
     return EXIT_GOOD
 

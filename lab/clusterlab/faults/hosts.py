@@ -108,7 +108,9 @@ _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 CRASHES = "/var/lib/systemd/pstore"
 _CRASH = f"""
 mkdir -p {CRASHES}
-[ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ] || mount -t tmpfs -o size=1m lab-crash {CRASHES}
+if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" != lab-crash ]; then
+    mount -t tmpfs -o size=1m lab-crash {CRASHES}
+fi
 mkdir -p {CRASHES}/1/001
 {{
     echo 'Panic#1 Part1'

@@ -48,9 +48,7 @@ def test_dumps_are_read_where_the_kernel_and_systemd_keep_them(tmp_path: Path) -
     write(tmp_path, "sys/fs/pstore/console-ramoops-0", "Kernel panic - not syncing: of old\n", 200)
     archive = "var/lib/systemd/pstore/1732000"
     write(tmp_path, f"{archive}/001/dmesg-erst-1", "Oops#1 Part1\n<1>[9] BUG: kernel NULL pointer\n", 300)
-    write(
-        tmp_path, f"{archive}/dmesg.txt", "<1>[9] BUG: kernel NULL pointer\n", 300
-    )  # the same, put together
+    write(tmp_path, f"{archive}/dmesg.txt", "<1>[9] BUG: kernel NULL pointer\n", 300)  # the same
     write(tmp_path, "var/lib/systemd/pstore/other/dmesg.txt", "<1>[9] Oops: 0002\n", 400)
     write(tmp_path, "sys/module/pstore/parameters/backend", "efi_pstore\n", 1)
     write(tmp_path, "proc/mounts", "pstore /sys/fs/pstore pstore rw,nosuid 0 0\n", 1)
