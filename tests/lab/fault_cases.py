@@ -55,6 +55,7 @@ _WITH_WORDS = (
     Case("host", "mount-gone", "gpu01", "Mount it", "/scratch is not mounted"),
     Case("host", "mount-read-only", "gpu03", "root_squash", "/scratch cannot be written to as ops"),
     Case("host", "kernel-crashed", "gpu01", "journalctl -k -b -1", "Fatal hardware error"),
+    Case("host", "process-stuck", "gpu03", "No signal ends", "in uninterruptible sleep for all of"),
     Case("host", "os-skew", "gpu02", "one release", "bullseye"),
     Case("host", "memory-missing", "gpu01", "reseated", "memory is"),
     Case("host", "cpu-offline", "gpu03", "lscpu", "CPUs are offline"),

@@ -119,7 +119,31 @@ mkdir -p {CRASHES}/1/001
 """
 _NO_CRASH = f'if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ]; then umount {CRASHES}; fi'
 
+# Who starts a program waits for it in uninterruptible sleep until it has begun: this one opens a pipe first,
+# into which nobody writes.
+_PIPE = "/run/stuck-process"
+_WAIT_FOREVER = f"""
+[ -p {_PIPE} ] || mkfifo {_PIPE}
+systemctl is-active --quiet stuck-process || systemd-run --quiet --unit=stuck-process --collect \\
+    python3 -c 'import os, sys
+actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]
+os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=actions)
+' {_PIPE}
+"""
+_WAIT_NO_MORE = f"""
+if systemctl is-active --quiet stuck-process; then systemctl stop stuck-process; fi
+rm -f {_PIPE}
+"""
+
 FAULTS = (
+    # As where a file server does not answer.
+    scripted(
+        "process-stuck",
+        "a process of the node is in uninterruptible sleep, until the node reboots",
+        inject=_WAIT_FOREVER,
+        clear=_WAIT_NO_MORE,
+        caught_by=("stuck-processes",),
+    ),
     # As after a machine check.
     scripted(
         "kernel-crashed",

@@ -39,6 +39,7 @@ from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
 from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.pcie import pcie
+from clustercheck.probe.processes import processes
 from clustercheck.probe.programs import command, read, unit
 from clustercheck.probe.registry import registry
 from clustercheck.probe.storage import shared_memory, storage
@@ -97,6 +98,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "registry": lambda: registry(image),
         "dcgm": lambda: dcgm(options, limit_s),
         "crashes": crashes,
+        "processes": processes,
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }
