@@ -95,6 +95,7 @@ _WITH_WORDS = (
     Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner", ordinary=False),
     Case("link", "pair-slow", "gpu01", "Check cable", "only the pair", peer="gpu03", ordinary=False),
     Case("link", "firewall", "gpu03", "nft list ruleset", "2 of 2 nodes cannot connect to it"),
+    Case("link", "mtu-skew", "gpu01", "Set one MTU", "MTU is 1400"),
     Case("link", "link-cut", "gpu02", "systemctl status", "cannot be reached", peer="registry01"),
     Case("job", "gpu-slow", "gpu01", "throttle reasons under load", gpu=5),
     Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),

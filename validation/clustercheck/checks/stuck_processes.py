@@ -73,8 +73,8 @@ def _named(each: Mapping[str, Any]) -> str:
     """A process with its number, what it waits in, and whose child a zombie is."""
     parent = each.get("parent")
     if each["state"] == "Z":
-        known = isinstance(parent, Mapping) and bool(parent.get("name"))
-        more = f", child of {_text(parent['name'])} {parent.get('pid')}" if known else ""  # type: ignore[index]
+        known = isinstance(parent, Mapping) and parent.get("name") and isinstance(parent.get("pid"), int)
+        more = f", child of {_text(parent['name'])} {parent['pid']}" if parent and known else ""
     else:
         where = _text(each.get("waits_in"))
         more = f" in {where}" if where not in ("", "0") else ""
