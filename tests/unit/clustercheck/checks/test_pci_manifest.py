@@ -44,11 +44,11 @@ def declared(evidence: Evidence, **fields: Any) -> Evidence:
     [
         (
             SWITCH,
-            "on the PCI bus: 5 of 6 NVSwitches, as on 2 of 3 equal nodes: nothing at 0000:c6:00.0 (10de:1af1)",
+            "5 of 6 NVSwitches, as on 2 of 3 equal nodes: nothing at 0000:c6:00.0 (10de:1af1)",
         ),
         (
             ADAPTER,
-            "on the PCI bus: 1 of 2 InfiniBand controllers, as on 2 of 3 equal nodes: nothing at 0000:0c",
+            "1 of 2 InfiniBand controllers, as on 2 of 3 equal nodes: nothing at 0000:0c",
         ),
     ],
 )
