@@ -22,6 +22,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from clustercheck.probe.bmc import bmc
 from clustercheck.probe.busy import busy
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
@@ -99,6 +100,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "dcgm": lambda: dcgm(options, limit_s),
         "crashes": crashes,
         "processes": processes,
+        "bmc": lambda: bmc(limit_s),
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }
