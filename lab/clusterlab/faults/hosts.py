@@ -104,6 +104,10 @@ OTHER_SYSTEM = "Debian GNU/Linux 11 (bullseye)"
 _OS_RELEASE = "/usr/lib/os-release"
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
+# What the BMC says; it is the lab's own.
+IPMITOOL = "/usr/bin/ipmitool"
+_ECC = "Memory DIMM_A1 | Uncorrectable ECC | Asserted"
+
 # Where systemd-pstore moves a dump at the boot after a crash; in memory, so that a reboot undoes it.
 CRASHES = "/var/lib/systemd/pstore"
 _CRASH = f"""
@@ -136,6 +140,28 @@ rm -f {_PIPE}
 """
 
 FAULTS = (
+    # As of a supply whose cable is out.
+    covering(
+        "power-supply-failed",
+        "the node's BMC reports a power supply without input, until the node reboots",
+        place=IPMITOOL,
+        content=f"sed 's/^PS2 .*detected$/&, Power Supply AC lost/' {IPMITOOL}",
+        caught_by=("power-supplies",),
+    ),
+    covering(
+        "fan-failed",
+        "the node's BMC reports a fan that stands still, until the node reboots",
+        place=IPMITOOL,
+        content=f"sed 's/^FAN2 .*/FAN2             | 31h | cr  | 29.2 | 0 RPM/' {IPMITOOL}",
+        caught_by=("bmc-sensors",),
+    ),
+    covering(
+        "bmc-event",
+        "the node's BMC has logged an uncorrectable memory error, until the node reboots",
+        place=IPMITOOL,
+        content=f"""sed "s@echo 'SEL has no entries'@date -u +'1 | %m/%d/%Y | %T | {_ECC}'@" {IPMITOOL}""",
+        caught_by=("bmc-events",),
+    ),
     # As where a file server does not answer.
     scripted(
         "process-stuck",
