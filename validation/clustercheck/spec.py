@@ -97,7 +97,7 @@ class NodeSpec:
     ``acknowledged`` do not count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must
     be up, each at ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on,
     by any name that nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be
-    (`mig_layout`), empty if unset.
+    (`mig_layout`), empty if unset. ``nvme`` drives it has; None where that is not declared.
     """
 
     name: str
@@ -113,6 +113,7 @@ class NodeSpec:
     rdma_gbps: int | None = None
     leaf_switch: str = ""
     mig: str = ""
+    nvme: int | None = None
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def _node(host: Host, inventory: Inventory) -> NodeSpec:
         rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
         leaf_switch=_text(host, "hardware_leaf_switch"),
         mig=_mig(host),
+        nvme=_number(host, "hardware_nvme", code="inventory.nvme"),
     )
 
 

@@ -38,6 +38,7 @@ from clustercheck.probe.limits import limits
 from clustercheck.probe.mounts import mounts
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
+from clustercheck.probe.nvme import nvme
 from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.pcie import pcie
 from clustercheck.probe.processes import processes
@@ -101,6 +102,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "crashes": crashes,
         "processes": processes,
         "bmc": lambda: bmc(limit_s),
+        "nvme": lambda: nvme(limit_s),
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }

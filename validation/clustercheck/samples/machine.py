@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,15 @@ def _program(stdout: str) -> dict[str, Any]:
     return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
 
 
+def smart_log(**fields: int) -> str:
+    """What `nvme smart-log --output-format=json` prints, of a drive in its second year."""
+    said = {
+        "critical_warning": 0, "temperature": 309, "avail_spare": 100, "spare_thresh": 10, "percent_used": 3,
+        "media_errors": 0, "num_err_log_entries": 12, "power_on_hours": 9000, "unsafe_shutdowns": 4,
+    }  # fmt: skip
+    return json.dumps({**said, **fields})
+
+
 def bmc_event(sensor: str, event: str, days_ago: float, direction: str = "Asserted") -> str:
     """A line of the event log, as ipmitool 1.8.18 prints it."""
     when = BMC_NOW - timedelta(days=days_ago)
@@ -42,6 +52,17 @@ def machine_parts(now: float) -> dict[str, Any]:
             "unreadable": {},
         },
         "processes": {"looked_s": 0.0, "lasted": [], "omitted": 0},
+        "nvme": [
+            {
+                "name": f"nvme{number}",
+                "address": f"0000:{bus}:00.0",
+                "model": "Maker NVMe 3840",
+                "firmware": "1.2",
+                "state": "live",
+                "smart": _program(smart_log()),
+            }
+            for number, bus in enumerate(("22", "23"))
+        ],
         "bmc": {
             "device": "/dev/ipmi0",
             "installed": True,

@@ -218,7 +218,13 @@ def spec(nodes: int = 3) -> ClusterSpec:
         name="sample",
         nodes=tuple(
             NodeSpec(
-                f"gpu{n:02d}", f"192.0.2.{n}", gpu_count=8, gpu_model=MODEL, profile=PROFILE, memory_gib=968
+                f"gpu{n:02d}",
+                f"192.0.2.{n}",
+                gpu_count=8,
+                gpu_model=MODEL,
+                profile=PROFILE,
+                memory_gib=968,
+                nvme=2,
             )
             for n in range(1, nodes + 1)
         ),
