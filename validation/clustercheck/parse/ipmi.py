@@ -82,7 +82,8 @@ def _when(day: str, time: str) -> datetime | None:
     if date is None or clock is None:
         return None
     month, number, year = (int(part) for part in date.groups())
+    hour, minute, second = (int(part) for part in clock.groups())
     try:
-        return datetime(year + 2000 * (year < 100), month, number, *map(int, clock.groups()))
+        return datetime(year + 2000 * (year < 100), month, number, hour, minute, second)
     except ValueError:
         return None
