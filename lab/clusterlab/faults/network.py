@@ -70,7 +70,7 @@ _LOSSY = (
     f"INPUT -i {INTERFACE} -p tcp ! --dport 22 -m statistic --mode random --probability {LOST}"
     " -m comment --comment lost -j DROP"
 )
-# What was set before is kept in memory: a reboot has undone it, and has set it anew.
+# What was set before is kept in memory: a reboot has undone it, and set another.
 _OTHER_MTU = "/run/mtu.before-fault"
 SMALLER_MTU = 1400
 _SHRINK_MTU = f"""
