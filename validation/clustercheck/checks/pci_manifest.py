@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
@@ -13,7 +15,6 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NVSWITCH_CLASS, NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.machine import in_container
-from clustercheck.parse.plain_text import one_line
 
 GPU, NVSWITCH = "GPU", "NVSwitch"
 INFINIBAND, NETWORK = "InfiniBand controller", "network controller"
@@ -23,6 +24,15 @@ SHOWN = 8  # addresses that a sentence names
 Model = tuple[str, str]  # what it is, and vendor:device
 
 
+@dataclass(frozen=True)
+class EqualDevices:
+    """Nodes of one kind: how many have so many devices of a kind, and how many have which device where."""
+
+    nodes: int
+    counts: Mapping[str, Counter[int]]
+    devices: Mapping[tuple[str, Model], int]
+
+
 def devices_of(node: NodeEvidence) -> dict[str, Model]:
     """What is counted on a node's bus, by address. Virtual functions come and go with what uses them."""
     found = {}
@@ -30,7 +40,7 @@ def devices_of(node: NodeEvidence) -> dict[str, Model]:
         kind = _kind(device)
         if kind and device.get("virtual_function") is not True:
             model = f"{_hex(device.get('vendor'))}:{_hex(device.get('device'))}"
-            found[one_line(str(device.get("address")), 20)] = (kind, model)
+            found[_short(device.get("address"))] = (kind, model)
     return found
 
 
@@ -38,23 +48,26 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A device that is gone, or has no driver, is in no other list. GPUs of declared number: gpu-present."""
     name = str(subject.node)
     node = evidence.nodes[name]
-    mine = devices_of(node)
+    mine = equal_nodes(evidence, name, devices_of).get(name) or devices_of(node)
     counts = Counter(kind for kind, _ in mine.values())
     measured = ", ".join(f"{count} {_plural(kind)}" for kind, count in sorted(counts.items())) or "no device"
-    more: dict[str, Any] = {"devices": {at: f"{kind} {model}" for at, (kind, model) in sorted(mine.items())}}
-    others = equal_nodes(evidence, name, devices_of)
-    missing = {**_against_declared(evidence, name, counts), **_against_equals(mine, others)}
+    spec = evidence.declared[name]
+    kind = spec.profile, spec.gpu_model, spec.gpu_count
+    equals = evidence.once(partial(_equals, name=name), ("PCI devices", kind))
+    others = equals.nodes - 1
+    missing = {**_against_declared(evidence, name, counts), **_against_equals(mine, equals)}
     if evidence.expected_gpus(name) is not None:
         missing.pop(GPU, None)
     problems = [f"on the PCI bus: {'; '.join(missing.values())}"] if missing else []
     if silent := _silent(node):
         problems.append(f"no answer from {_some(silent)}: such a device is lost until a power cycle")
     if problems:
-        return failed("; ".join(problems), measured, evidence=more)
+        found = {at: f"{what} {model}" for at, (what, model) in sorted(mine.items())}
+        return failed("; ".join(problems), measured, evidence={"devices": found})
     profile = evidence.profile(name)
-    if not others and not (profile and profile.nvswitches) and not evidence.declared[name].rdma_ports:
-        return not_applicable(ALONE, evidence=more)
-    return passed(measured, f"as on {len(others)} equal node(s)" if others else "as declared", evidence=more)
+    if not others and not (profile and profile.nvswitches) and not spec.rdma_ports:
+        return not_applicable(ALONE)
+    return passed(measured, f"as on {others} equal node(s)" if others else "as declared")
 
 
 def _kind(device: Mapping[str, Any]) -> str:
@@ -69,7 +82,12 @@ def _kind(device: Mapping[str, Any]) -> str:
 
 
 def _hex(value: Any) -> str:
-    return one_line(str(value or "?"), 12).removeprefix("0x")
+    return _short(value or "?").removeprefix("0x")
+
+
+def _short(value: Any) -> str:
+    """An address or a number of sysfs; of anything else its start, on one line."""
+    return str(value)[:16].replace("\n", " ")
 
 
 def _against_declared(evidence: Evidence, name: str, counts: Mapping[str, int]) -> dict[str, str]:
@@ -93,23 +111,36 @@ def _has_all_devices(node: NodeEvidence) -> bool:
     return in_container(record) or (isinstance(record, Mapping) and record.get("rc") == 1)
 
 
-def _against_equals(mine: Mapping[str, Model], others: Sequence[Mapping[str, Model]]) -> dict[str, str]:
+def _equals(evidence: Evidence, name: str) -> EqualDevices:
+    """What the nodes of its kind have, itself among them."""
+    nodes = equal_nodes(evidence, name, devices_of).values()
+    kinds = {kind for node in nodes for kind, _ in node.values()}
+    counts: dict[str, Counter[int]] = {kind: Counter() for kind in sorted(kinds)}
+    for node in nodes:
+        mine = Counter(kind for kind, _ in node.values())
+        for kind in kinds:
+            counts[kind][mine[kind]] += 1
+    return EqualDevices(len(nodes), counts, Counter(device for node in nodes for device in node.items()))
+
+
+def _against_equals(mine: Mapping[str, Model], equals: EqualDevices) -> dict[str, str]:
     """By kind: what there is less of than on most nodes, with the addresses at which others have it."""
     problems = {}
-    for kind in sorted({kind for node in others for kind, _ in node.values()}):
-        counts = [sum(each == kind for each, _ in node.values()) for node in (mine, *others)]
-        common, nodes = Counter(counts).most_common(1)[0]
-        sure = 2 * nodes > len(counts)
+    own = Counter(kind for kind, _ in mine.values())
+    for kind, counts in equals.counts.items():
+        common, nodes = counts.most_common(1)[0]
+        sure = 2 * nodes > equals.nodes
         wanted = common if sure else max(counts)
-        if counts[0] >= wanted:
+        if own[kind] >= wanted:
             continue
-        at = Counter((place, each[1]) for node in others for place, each in node.items() if each[0] == kind)
-        gone = [f"{place} ({model})" for (place, model), count in sorted(at.items())
-                if place not in mine and 2 * count > len(others)]  # fmt: skip
-        as_on = f"as on {nodes} of {len(counts)} equal nodes" if sure else "of another equal node"
-        problems[kind] = f"{counts[0]} of {wanted} {_plural(kind)}, {as_on}" + (
-            f": nothing at {_some(gone)}" if gone else ""
-        )
+        at = [
+            (place, model, count) for (place, (each, model)), count in equals.devices.items() if each == kind
+        ]
+        most = [(place, model) for place, model, count in at if 2 * count > equals.nodes - 1]
+        gone = [f"{place} ({model})" for place, model in sorted(most) if place not in mine]
+        as_on = f"as on {nodes} of {equals.nodes} equal nodes" if sure else "of another equal node"
+        where = f": nothing at {_some(gone)}" if gone else ""
+        problems[kind] = f"{own[kind]} of {wanted} {_plural(kind)}, {as_on}{where}"
     return problems
 
 
@@ -120,7 +151,7 @@ def _plural(kind: str) -> str:
 def _silent(node: NodeEvidence) -> list[str]:
     """Addresses that answer with ones alone. Of GPUs gpu-present says it."""
     return [
-        one_line(str(device.get("address")), 20)
+        _short(device.get("address"))
         for device in node.records("pci")
         if device.get("answers") is False and _kind(device) not in (GPU, "")
     ]

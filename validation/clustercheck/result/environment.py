@@ -67,7 +67,7 @@ def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
     ]
     if seen_to:
         notes.append(
-            f"Xids, SXids and kernel crashes count since they were acknowledged: {', '.join(seen_to)}"
+            f"Xids, SXids, crashes and BMC events count since they were acknowledged: {', '.join(seen_to)}"
         )
     return notes + [exclusion.lapsed for exclusion in evidence.lapsed]
 

@@ -36,20 +36,18 @@ def is_alone(evidence: Evidence, subject: Subject) -> bool:
     return not set(evidence.once(_kinds)[_kind(evidence.declared[node])]) - {node}
 
 
-def equal_nodes(evidence: Evidence, node: str, read: Callable[[NodeEvidence], T]) -> list[T]:
-    """What is read of each other node of its kind; those that cannot be read are left out."""
+def equal_nodes(evidence: Evidence, node: str, read: Callable[[NodeEvidence], T]) -> Mapping[str, T]:
+    """What is read of each node of its kind, by name; those that cannot be read are left out."""
 
     def make(evidence: Evidence) -> dict[str, T]:
-        names = evidence.once(_kinds)[_kind(evidence.declared[node])]
         found = {}
-        for name in names:
+        for name in evidence.once(_kinds)[_kind(evidence.declared[node])]:
             if name in evidence.nodes and not evidence.nodes[name].unreachable:
                 with suppress(CannotReadError):
                     found[name] = read(evidence.nodes[name])
         return found
 
-    read_of = evidence.once(make, (read, _kind(evidence.declared[node])))
-    return [each for name, each in read_of.items() if name != node]
+    return evidence.once(make, (read, _kind(evidence.declared[node])))
 
 
 def judge_alike(
