@@ -199,3 +199,24 @@ def test_the_probe_has_it_as_a_part() -> None:
     )
     record: dict[str, Any] = json.loads(ran.stdout)
     assert record["errors"] == {} and {"bmc", "crashes", "processes"} <= set(record)
+
+
+def test_a_bmc_that_hangs_takes_the_limit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ipmitool"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    limits: list[float] = []
+    real = bmc.command
+
+    def command(argv: list[str], limit_s: float) -> dict[str, Any]:
+        limits.append(limit_s)
+        return real(argv, limit_s)
+
+    monkeypatch.setattr(bmc, "command", command)
+    monkeypatch.setattr(bmc, "DEVICES", (str(tmp_path),))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = bmc.bmc(0.4)
+    assert limits[0] <= 0.4 and limits[1:] == [0.1] * 3  # nothing is left for the others
+    assert all(found[part]["timed_out"] for part in ("clock", "events", "sensors"))
+    record = seeding.edit("gpu01", lambda raw: raw.update(bmc=found))(sample.healthy(1))
+    assert {judged(check, record).verdict for check in IDS} == {NOT_RUN}
