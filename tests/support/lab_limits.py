@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Those that ask `virtual`: a container has neither firmware nor a kernel of its own.
-NOT_IN_CONTAINERS = {"cpu-governor", "firmware-alike", "iommu", "memory-errors", "pcie-acs"}
+NOT_IN_CONTAINERS = {"cpu-governor", "firmware-alike", "iommu", "memory-errors", "nvme", "pcie-acs"}
 # The lab simulates no RDMA adapters and no DCGM, its A100 report no fabric, and its ranks meet over gloo.
 NOT_SIMULATED = {
     "dcgm-diag", "gpu-fabric", "infiniband-errors", "infiniband-firmware", "infiniband-port", "rails-alike",

@@ -94,11 +94,12 @@ def mig_layout(text: str) -> tuple[str, ...] | None:
 class NodeSpec:
     """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
 
-    ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
-    count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
-    ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
-    nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be (`mig_layout`),
-    empty if unset. ``rails`` are the adapters for compute (``mlx5_0``, ``mlx5_1:1``); none if not declared.
+    ``settings`` are its own; None where they are the cluster's. Xids, SXids, crashes and events of the BMC
+    before ``acknowledged`` do not count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE
+    ports must be up, each at ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it
+    hangs on, by any name that nodes of one leaf share; empty where that is not known. ``mig`` is what each
+    GPU is to be (`mig_layout`), empty if unset. ``rails`` are the adapters for compute (``mlx5_0``,
+    ``mlx5_1:1``); none if not declared. ``nvme`` drives it has; None where that is not declared.
     """
 
     name: str
@@ -115,6 +116,7 @@ class NodeSpec:
     leaf_switch: str = ""
     mig: str = ""
     rails: tuple[str, ...] = ()
+    nvme: int | None = None
 
 
 @dataclass(frozen=True)

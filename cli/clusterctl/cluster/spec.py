@@ -144,6 +144,7 @@ def _node(host: Host, inventory: Inventory, suite: str) -> NodeSpec:
         leaf_switch=_text(host, "hardware_leaf_switch"),
         mig=_mig(host),
         rails=_rails(host),
+        nvme=_number(host, "hardware_nvme", code="inventory.nvme"),
     )
 
 

@@ -83,9 +83,13 @@ def _pass_request(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--acknowledge",
     metavar="HOSTS",
-    help="Record that the Xids and SXids on these hosts until now are handled; runs no check.",
+    help="Record that Xids, SXids, crashes and BMC events on these hosts so far are handled; runs no check.",
 )
-@click.option("--since-ack", is_flag=True, help="Count only Xids and SXids since they were acknowledged.")
+@click.option(
+    "--since-ack",
+    is_flag=True,
+    help="Count only Xids, SXids, crashes and BMC events since acknowledged.",
+)
 @click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; contacts no host.")
 @click.option(
     "--self-test", is_flag=True, help="Test that each check finds its planted faults; contacts no host."
@@ -188,7 +192,8 @@ def _acknowledge(named: Path | None, hosts: str) -> int:
     nodes = [host.name for host in inventory.gpu_nodes if host.name in names]
     when = acknowledged.acknowledge(inventory.directory, nodes)
     console.say(
-        f"with --since-ack, Xids and SXids on {format_hosts(nodes) or 'no node'} count from {when:%F %T} UTC"
+        f"with --since-ack, Xids, SXids, crashes and BMC events on {format_hosts(nodes) or 'no node'} "
+        f"count from {when:%F %T} UTC"
     )
     return EXIT_GOOD
 

@@ -104,7 +104,80 @@ OTHER_SYSTEM = "Debian GNU/Linux 11 (bullseye)"
 _OS_RELEASE = "/usr/lib/os-release"
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
+# What the BMC says; it is the lab's own.
+IPMITOOL = "/usr/bin/ipmitool"
+_ECC = "Memory DIMM_A1 | Uncorrectable ECC | Asserted"
+
+# Where systemd-pstore moves a dump at the boot after a crash; in memory, so that a reboot undoes it.
+CRASHES = "/var/lib/systemd/pstore"
+_CRASH = f"""
+mkdir -p {CRASHES}
+if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" != lab-crash ]; then
+    mount -t tmpfs -o size=1m lab-crash {CRASHES}
+fi
+mkdir -p {CRASHES}/1/001
+{{
+    echo 'Panic#1 Part1'
+    echo '<0>[ 4711.000000] Kernel panic - not syncing: Fatal hardware error!'
+}} > {CRASHES}/1/001/dmesg-efi_pstore-1
+"""
+_NO_CRASH = f'if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ]; then umount {CRASHES}; fi'
+
+# Who starts a program waits for it in uninterruptible sleep until it has begun: this one opens a pipe first,
+# into which nobody writes.
+_PIPE = "/run/stuck-process"
+_WAIT_FOREVER = f"""
+[ -p {_PIPE} ] || mkfifo {_PIPE}
+systemctl is-active --quiet stuck-process || systemd-run --quiet --unit=stuck-process --collect \\
+    python3 -c 'import os, sys
+actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]
+os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=actions)
+' {_PIPE}
+"""
+_WAIT_NO_MORE = f"""
+if systemctl is-active --quiet stuck-process; then systemctl stop stuck-process; fi
+rm -f {_PIPE}
+"""
+
 FAULTS = (
+    # As of a supply whose cable is out.
+    covering(
+        "power-supply-failed",
+        "the node's BMC reports a power supply without input, until the node reboots",
+        place=IPMITOOL,
+        content=f"sed 's/^PS2 .*detected$/&, Power Supply AC lost/' {IPMITOOL}",
+        caught_by=("power-supplies",),
+    ),
+    covering(
+        "fan-failed",
+        "the node's BMC reports a fan that stands still, until the node reboots",
+        place=IPMITOOL,
+        content=f"sed 's/^FAN2 .*/FAN2             | 31h | cr  | 29.2 | 0 RPM/' {IPMITOOL}",
+        caught_by=("bmc-sensors",),
+    ),
+    covering(
+        "bmc-event",
+        "the node's BMC has logged an uncorrectable memory error, until the node reboots",
+        place=IPMITOOL,
+        content=f"""sed "s@echo 'SEL has no entries'@date -u +'1 | %m/%d/%Y | %T | {_ECC}'@" {IPMITOOL}""",
+        caught_by=("bmc-events",),
+    ),
+    # As where a file server does not answer.
+    scripted(
+        "process-stuck",
+        "a process of the node is in uninterruptible sleep, until the node reboots",
+        inject=_WAIT_FOREVER,
+        clear=_WAIT_NO_MORE,
+        caught_by=("stuck-processes",),
+    ),
+    # As after a machine check.
+    scripted(
+        "kernel-crashed",
+        "the kernel has left the record of a panic, until the node reboots",
+        inject=_CRASH,
+        clear=_NO_CRASH,
+        caught_by=("crash-records",),
+    ),
     scripted(
         "docker-stopped",
         "Docker is stopped, until the node reboots",

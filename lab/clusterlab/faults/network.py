@@ -70,8 +70,28 @@ _LOSSY = (
     f"INPUT -i {INTERFACE} -p tcp ! --dport 22 -m statistic --mode random --probability {LOST}"
     " -m comment --comment lost -j DROP"
 )
+# What was set before is kept in memory: a reboot has undone it, and set another.
+_OTHER_MTU = "/run/mtu.before-fault"
+SMALLER_MTU = 1400
+_SHRINK_MTU = f"""
+[ -e {_OTHER_MTU} ] || cat /sys/class/net/{INTERFACE}/mtu > {_OTHER_MTU}
+ip link set dev {INTERFACE} mtu {SMALLER_MTU}
+"""
+_FORMER_MTU = f"""
+[ -e {_OTHER_MTU} ] || exit 0
+ip link set dev {INTERFACE} mtu "$(cat {_OTHER_MTU})"
+rm {_OTHER_MTU}
+"""
 
 FAULTS = (
+    # As where jumbo frames were set on most nodes.
+    scripted(
+        "mtu-skew",
+        f"the node's network interface has an MTU of {SMALLER_MTU}, unlike the others, until it reboots",
+        inject=_SHRINK_MTU,
+        clear=_FORMER_MTU,
+        caught_by=("mtu-alike",),
+    ),
     # As a cable or a port that has negotiated down.
     LabFault(
         "slow-link",

@@ -10,6 +10,7 @@ from typing import Any
 
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.comparison import before_of
+from clustercheck.expect import groups
 from clustercheck.expect.judge import judge_all
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.bounded import cut
@@ -186,6 +187,7 @@ def evaluate(check: Check, evidence: Evidence) -> list[Result]:
             {subject: finding.figures for subject, finding in found.items() if finding.figures},
             kind=partial(_kind, evidence),
             before=before_of(evidence, check.id),
+            node=lambda subject: subject.node if subject.peer is None else None,
         )
     except Exception as error:  # noqa: BLE001 - figures that cannot be judged prove nothing
         judged = {}
@@ -243,7 +245,9 @@ def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
     fails = bool(wrong) and wrong[0].verdict is Verdict.FAIL
     if wrong and (finding.verdict is Verdict.PASS or (finding.verdict is Verdict.NOT_RUN and fails)):
         because = "; ".join(one.because for one in wrong)
-        finding = replace(finding, verdict=wrong[0].verdict, because=because)
+        in_groups = any(part.method == groups.METHOD and part.because for one in wrong for part in one.parts)
+        remedy = groups.REMEDY if in_groups else finding.remedy
+        finding = replace(finding, verdict=wrong[0].verdict, because=because, remedy=remedy)
     if finding.measured is not None:
         return finding
     first = (wrong or judged)[0]

@@ -45,6 +45,9 @@ CHECK = Check(
             seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 5, 0.7)),
             Subject("gpu03", 5),
         ),
+        SeededFault(
+            "half-of-the-nodes-slower", seeding_gpus.half_slower(JOB, 1 - 0.05 * 1.05), Subject("gpu02", 0)
+        ),
         SeededFault("impossibly-fast", _SEED.scaled("gpu01", 2, 3.0), Subject("gpu01", 2), Verdict.NOT_RUN),
         SeededFault("rank-hangs", _SEED.ended("gpu01", 4, RankState.HUNG), Subject("gpu01", 4)),
         SeededFault("rank-crashes", _SEED.ended("gpu01", 4, RankState.CRASHED), Subject("gpu01", 4)),

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import median
 from typing import TypeVar
 
-from clustercheck.expect import peers
+from clustercheck.expect import groups, peers
 from clustercheck.model import Direction, Figure, Judged, JudgedPart, Limit, Part, Verdict
 
 K = TypeVar("K", bound=Hashable)
@@ -23,13 +24,21 @@ class BaselineValue:
     source: str
 
 
-def judge(figure: Figure, before: BaselineValue | None = None, equals: peers.Equals | None = None) -> Judged:
-    """Every question that can be asked of this figure, in the order ceiling, floor, baseline, peers."""
+def judge(
+    figure: Figure,
+    before: BaselineValue | None = None,
+    equals: peers.Equals | None = None,
+    faster: groups.TwoGroups | None = None,
+) -> Judged:
+    """Every question that can be asked of this figure, in the order ceiling, floor, baseline, peers.
+
+    ``faster`` is given where it is of a node in the slower one of two groups.
+    """
     asked = (
         _ceiling(figure),
         _floor(figure),
         _baseline(figure, before) if before is not None else None,
-        _among(figure) if figure.among is not None else _peers(figure, equals),
+        _of_peers(figure, equals, faster),
     )
     return Judged(figure, tuple(part for part in asked if part is not None))
 
@@ -39,25 +48,47 @@ def judge_all(
     *,
     kind: Callable[[K], Hashable],
     before: Callable[[K, Figure], BaselineValue | None],
+    node: Callable[[K], str | None] = lambda _: None,
 ) -> dict[K, tuple[Judged, ...]]:
     """Every subject's figures, each also among those of its equals.
 
-    Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions.
+    Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions. Where a subject
+    is of one ``node``, the nodes of its equals may be two groups.
     """
     together: dict[Hashable, list[float]] = defaultdict(list)
+    by_node: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    alike: dict[Hashable, Figure] = {}
     keys: dict[K, list[Hashable]] = {}
     for subject, mine in figures.items():
         of_kind = kind(subject)
         keys[subject] = [_equal(of_kind, figure) for figure in mine]
+        name = node(subject)
         for key, figure in zip(keys[subject], mine):
             together[key].append(figure.measured)
+            if name is not None and figure.effect is not None:
+                by_node[key][name].append(figure.measured)
+                alike[key] = figure
     equals = {key: peers.equals(values) for key, values in together.items()}
+    split = {key: pair for key, of in by_node.items() if (pair := _groups(alike[key], of)) is not None}
     return {
         subject: tuple(
-            judge(figure, before(subject, figure), equals[key]) for key, figure in zip(keys[subject], mine)
+            judge(figure, before(subject, figure), equals[key], _faster(split.get(key), node(subject)))
+            for key, figure in zip(keys[subject], mine)
         )
         for subject, mine in figures.items()
     }
+
+
+def _groups(figure: Figure, by_node: Mapping[str, Sequence[float]]) -> groups.TwoGroups | None:
+    """The two groups that the nodes are in, by the median of each node."""
+    if figure.effect is None or len(by_node) < groups.LEAST_NODES:
+        return None
+    values = {name: median(measured) for name, measured in by_node.items()}
+    return groups.two_groups(values, figure.better, figure.effect.least)
+
+
+def _faster(pair: groups.TwoGroups | None, node: str | None) -> groups.TwoGroups | None:
+    return pair if pair is not None and node in pair.slower else None
 
 
 def _equal(kind: Hashable, figure: Figure) -> Hashable:
@@ -98,6 +129,21 @@ def _baseline(figure: Figure, before: BaselineValue) -> JudgedPart | None:
         return f"{_said(figure)}: {_changed(figure, before.measured)} {then}"
 
     return _part(figure, Part.BASELINE, limit, because)
+
+
+def _of_peers(
+    figure: Figure, equals: peers.Equals | None, faster: groups.TwoGroups | None
+) -> JudgedPart | None:
+    if figure.among is not None:
+        return _among(figure)
+    return _slower(figure, faster) if faster is not None else _peers(figure, equals)
+
+
+def _slower(figure: Figure, pair: groups.TwoGroups) -> JudgedPart:
+    """A figure of the slower group belongs with it where it is nearer to that one's median."""
+    source = sys.intern(f"the median of {len(pair.faster)} faster nodes")
+    limit = Limit(pair.fast, source, groups.METHOD, pair.difference / 2)
+    return _part(figure, Part.PEERS, limit, lambda _bound: f"{_said(figure)}: {pair.sentence}")
 
 
 def _among(figure: Figure) -> JudgedPart | None:

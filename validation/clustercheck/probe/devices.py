@@ -34,6 +34,7 @@ def pci() -> list[dict[str, Any]]:
                 "numa_node": read(at + "numa_node"),
                 "driver": driver,
                 "answers": answers(at),
+                "virtual_function": os.path.exists(at + "physfn"),  # noqa: PTH110
             }
         )
     return devices

@@ -22,9 +22,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from clustercheck.probe.bmc import bmc
 from clustercheck.probe.busy import busy
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
+from clustercheck.probe.crashes import crashes
 from clustercheck.probe.dcgm import dcgm
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
@@ -36,8 +38,10 @@ from clustercheck.probe.limits import limits
 from clustercheck.probe.mounts import mounts
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
+from clustercheck.probe.nvme import nvme
 from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.pcie import pcie
+from clustercheck.probe.processes import processes
 from clustercheck.probe.programs import command, read, unit
 from clustercheck.probe.registry import registry
 from clustercheck.probe.replays import pcie_replays
@@ -97,6 +101,10 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "name_service": lambda: name_service(image),
         "registry": lambda: registry(image),
         "dcgm": lambda: dcgm(options, limit_s),
+        "crashes": crashes,
+        "processes": processes,
+        "bmc": lambda: bmc(limit_s),
+        "nvme": lambda: nvme(limit_s),
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }

@@ -69,7 +69,9 @@ def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
         f"{n.name} ({n.acknowledged:%Y-%m-%d %H:%M} UTC)" for n in evidence.spec.nodes if n.acknowledged
     ]
     if seen_to:
-        notes.append(f"Xids and SXids count since they were acknowledged: {', '.join(seen_to)}")
+        notes.append(
+            f"Xids, SXids, crashes and BMC events count since they were acknowledged: {', '.join(seen_to)}"
+        )
     return notes + [exclusion.lapsed for exclusion in evidence.lapsed]
 
 

@@ -18,6 +18,7 @@ from clustercheck.samples import gpus
 from clustercheck.samples.dcgm import dcgm4_text
 from clustercheck.samples.host import MOUNTS, host_parts
 from clustercheck.samples.links import link_parts, rdma_devices, rdma_ports, storage_nic
+from clustercheck.samples.machine import machine_parts
 from clustercheck.samples.nccl import nccl_logs
 from clustercheck.samples.nccl_tests import nccl_tests_verdict
 from clustercheck.samples.rdma import rdma_write_verdict
@@ -162,6 +163,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
         **link_parts(node),
         **host_parts(),
+        **machine_parts(NOON),
         "memory": {
             "MemTotal": 1_000_000_000,
             "MemAvailable": 990_000_000,
@@ -218,7 +220,13 @@ def spec(nodes: int = 3) -> ClusterSpec:
         name="sample",
         nodes=tuple(
             NodeSpec(
-                f"gpu{n:02d}", f"192.0.2.{n}", gpu_count=8, gpu_model=MODEL, profile=PROFILE, memory_gib=968
+                f"gpu{n:02d}",
+                f"192.0.2.{n}",
+                gpu_count=8,
+                gpu_model=MODEL,
+                profile=PROFILE,
+                memory_gib=968,
+                nvme=2,
             )
             for n in range(1, nodes + 1)
         ),

@@ -87,7 +87,7 @@ def test_the_command_notes_the_time_and_judges_nothing(
 ) -> None:
     assert acknowledged.times(site) == {}
     assert main.run(["-C", str(site.root), "validate", "--acknowledge", "gpu01"]) == 0
-    assert "Xids and SXids on gpu01 count from" in capsys.readouterr().err
+    assert "Xids, SXids, crashes and BMC events on gpu01 count from" in capsys.readouterr().err
     (noted,) = acknowledged.times(site).items()
     assert noted[0] == "gpu01" and datetime.now(UTC) - noted[1] < timedelta(minutes=5)
     spec = acknowledged_in(sample.spec(), site)

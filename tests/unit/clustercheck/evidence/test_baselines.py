@@ -20,6 +20,7 @@ from clustercheck.evidence.comparison import described, replaced, unfit
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline, BaselineFigure, BaselineGpu
 from clustercheck.model import Figure, Subject, Verdict
+from clustercheck.result.environment import describe
 from clustercheck.samples import sample, smi
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import baselines, files

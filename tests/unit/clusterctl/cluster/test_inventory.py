@@ -169,23 +169,25 @@ def test_the_image_is_named_as_the_nodes_pull_it(
 
 def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> None:
     mounts = [{"path": "/data", "type": "nfs", "user": "{{ site_user }}"}, {"path": "/scratch"}]
-    told = spec.cluster_spec(made(directory, hardware_memory_gib="{{ 1024 }}", validation_mounts=mounts))
+    numbers = {"hardware_memory_gib": "{{ 1024 }}", "hardware_nvme": "{{ 4 }}"}
+    told = spec.cluster_spec(made(directory, **numbers, validation_mounts=mounts))
     expected = (Mount("/data", "nfs", "ops"), Mount("/scratch"))
     assert told.mounts == told.settings_of("gpu02").mounts == expected
-    assert [node.memory_gib for node in told.nodes] == [1024, 1024]
+    assert [(node.memory_gib, node.nvme) for node in told.nodes] == [(1024, 4)] * 2
     rails = spec.cluster_spec(made(directory, hardware_rdma_ports="{{ 8 }}", hardware_rdma_gbps=200))
     assert {(node.rdma_ports, node.rdma_gbps) for node in rails.nodes} == {(8, 200)}
     leaf = spec.cluster_spec(made(directory, hardware_leaf_switch="leaf-{{ site_user }}"))
     assert [node.leaf_switch for node in leaf.nodes] == ["leaf-ops"] * 2
     bare = spec.cluster_spec(made(directory))
     assert bare.nodes[0].leaf_switch == "" and bare.nodes[0].rdma_ports is bare.nodes[0].rdma_gbps is None
-    assert (bare.mounts, bare.nodes[0].memory_gib) == ((), None)
+    assert (bare.mounts, bare.nodes[0].memory_gib, bare.nodes[0].nvme) == ((), None, None)
 
 
 @pytest.mark.parametrize(
     ("variables", "code"),
     [
         ({"hardware_memory_gib": "{{ 'much' }}"}, "inventory.memory"),
+        ({"hardware_nvme": "{{ 'some' }}"}, "inventory.nvme"),
         ({"hardware_rdma_ports": "{{ 'all' }}"}, "inventory.rdma"),
         ({"validation_mounts": "{{ '/data' }}"}, "inventory.mounts"),
         ({"validation_mounts": [{"type": "nfs"}]}, "inventory.mounts"),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Optional
+from typing import Optional, TypeVar
 
 from clustercheck.checks.base import Finding, failed, not_applicable, not_run, passed
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Subject
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.spec import NodeSpec
 
+T = TypeVar("T")
 Traits = Mapping[str, str]
 Kind = tuple[str, str, Optional[int]]
 ALONE = "no other node of its kind is declared: nothing to compare with"
@@ -31,6 +34,20 @@ def is_alone(evidence: Evidence, subject: Subject) -> bool:
     """Whether no other node of its kind is declared."""
     node = str(subject.node)
     return not set(evidence.once(_kinds)[_kind(evidence.declared[node])]) - {node}
+
+
+def equal_nodes(evidence: Evidence, node: str, read: Callable[[NodeEvidence], T]) -> Mapping[str, T]:
+    """What is read of each node of its kind, by name; those that cannot be read are left out."""
+
+    def make(evidence: Evidence) -> dict[str, T]:
+        found = {}
+        for name in evidence.once(_kinds)[_kind(evidence.declared[node])]:
+            if name in evidence.nodes and not evidence.nodes[name].unreachable:
+                with suppress(CannotReadError):
+                    found[name] = read(evidence.nodes[name])
+        return found
+
+    return evidence.once(make, (read, _kind(evidence.declared[node])))
 
 
 def judge_alike(

@@ -7,14 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clustercheck.checks.support.seeding import Inject, Raw, with_job
+from clustercheck.checks.support.seeding import Inject, Raw, chain, with_job
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.samples.sample import healthy
 
 
 def no_profile() -> Inject:
     """Nobody said what the hardware can do: equals alone can tell."""
     return lambda evidence: replace(evidence, profiles={})
+
+
+def half_slower(job: str, factor: float) -> Inject:
+    """Three of six nodes are slower, by a factor; nobody said what the hardware can do."""
+
+    def inject(_evidence: Evidence) -> Evidence:
+        injects = [Seeds(job).scaled(f"gpu0{number}", None, factor) for number in (2, 4, 6)]
+        return chain(no_profile(), *injects)(healthy(6))
+
+    return inject
 
 
 @dataclass(frozen=True)

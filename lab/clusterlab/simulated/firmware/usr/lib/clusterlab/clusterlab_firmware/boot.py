@@ -48,6 +48,9 @@ def boot() -> None:
     for name in (*kernel.NVIDIA_MODULES, "nouveau"):
         # The machine under the lab may have a real GPU: its modules are not the node's.
         shutil.rmtree(kernel.SYS_MODULE / name, ignore_errors=True)
+    # The management controller, which the simulated ipmitool speaks for. The machine may have one: it stays.
+    if not (kernel.DEV / "ipmi0").exists():
+        state.write(kernel.DEV / "ipmi0", "")
     _divert_kmod()
     refresh()
 

@@ -1,0 +1,152 @@
+"""Processes that do not get on: real ones are found by the probe, and judged by what they hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.model import Result, Verdict
+from clustercheck.probe.processes import FROZEN, KERNEL_THREAD, processes, state
+from clustercheck.samples import sample
+from clustercheck.samples.machine import asleep, zombie
+
+PASS, FAIL, WARNING, NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.WARNING, Verdict.NOT_RUN
+# Who starts a program sleeps uninterruptibly until it has begun: this one waits for a writer first.
+ASLEEP = (
+    "import os, sys\n"
+    "actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]\n"
+    "os.posix_spawn('/bin/true', ['true'], {}, file_actions=actions)\n"
+)
+ZOMBIE = "import os, sys\nif os.fork(): sys.stdin.read()\n"
+
+
+def judged(*found: dict[str, Any], **more: Any) -> Result:
+    def change(raw: seeding.Raw) -> None:
+        raw["processes"].update({"lasted": list(found), "looked_s": 10.1, **more})
+
+    return evaluate(BY_ID["stuck-processes"], seeding.edit("gpu01", change)(sample.healthy(1)))[0]
+
+
+def until(path: str, letter: str) -> None:
+    """Wait until a process is in this state."""
+    while Path(path, "stat").read_text().rpartition(")")[2].split()[0] != letter:
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[int]:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen([sys.executable, "-c", ASLEEP, str(pipe)])
+    until(f"/proc/{process.pid}", "D")
+    yield process.pid
+    os.close(os.open(pipe, os.O_WRONLY))  # the program that was started opens it, and ends
+    process.wait(timeout=30)
+
+
+@pytest.fixture
+def parent() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", ZOMBIE], stdin=subprocess.PIPE)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text():
+        time.sleep(0.01)
+    until(f"/proc/{children.read_text().split()[0]}", "Z")
+    yield process.pid
+    process.communicate(timeout=30)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_who_sleeps_and_who_is_not_collected_is_found_with_its_parent(sleeper: int, parent: int) -> None:
+    found = processes(last_s=0.2, look_s=0.05)
+    assert found["looked_s"] >= 0.2
+    of_ours = {each["pid"]: each for each in found["lasted"] if sleeper == each["pid"]}
+    assert of_ours[sleeper]["state"] == "D" and of_ours[sleeper]["parent"]["pid"] == os.getpid()
+    (dead,) = [each for each in found["lasted"] if each["parent"]["pid"] == parent]
+    assert (dead["state"], dead["has_gpu"], dead["kernel"]) == ("Z", False, False)
+
+
+def thread(root: Path, pid: int, tid: int, letter: str, *, flags: int = 0, **files: str) -> Path:
+    path = root / str(pid) / "task" / str(tid)
+    path.mkdir(parents=True, exist_ok=True)
+    words = [letter, "1", *["0"] * 4, str(flags), *["0"] * 12, "777", "0"]
+    files = {"stat": f"{tid} (a ) b) {' '.join(words)}", "comm": "worker", "wchan": "x", **files}
+    files.setdefault("status", "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t0\n")
+    for name, text in files.items():
+        (path / name).write_text(text)
+    return path
+
+
+def test_what_moves_on_is_not_stuck(tmp_path: Path) -> None:
+    path = thread(tmp_path, 10, 10, "D")
+    before = state(str(path))
+    assert before
+    for changed in (
+        {"letter": "S"},
+        {"letter": "D", "status": "voluntary_ctxt_switches:\t6\nnonvoluntary_ctxt_switches:\t0\n"},
+    ):
+        assert state(str(thread(tmp_path, 10, 10, **changed))) != before  # type: ignore[arg-type]
+    for place in FROZEN:  # a paused container
+        assert state(str(thread(tmp_path, 10, 10, "D", wchan=place))) == ()
+    assert state(str(thread(tmp_path, 10, 11, "Z"))) == ()  # a thread that ends
+    assert state(str(tmp_path / "gone")) == ()
+
+
+def test_threads_of_the_kernel_and_holders_of_gpus_are_told(tmp_path: Path) -> None:
+    thread(tmp_path, 10, 10, "D", flags=KERNEL_THREAD | 0x40)
+    thread(tmp_path, 20, 20, "Z")
+    alive = thread(tmp_path, 20, 21, "D")
+    (alive / "fd").mkdir()
+    (alive / "fd/3").symlink_to("/dev/nvidia5")
+    thread(tmp_path, 30, 30, "R")
+    found = {
+        (each["pid"], each["state"]): (each["kernel"], each["has_gpu"])
+        for each in processes(str(tmp_path), last_s=0.0)["lasted"]
+    }
+    assert found == {(10, "D"): (True, False), (20, "Z"): (False, True), (20, "D"): (False, True)}
+
+
+def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None:
+    for pid in range(100, 200):
+        thread(tmp_path, pid, pid, "Z")
+    thread(tmp_path, 99, 99, "D")
+    found = processes(str(tmp_path), last_s=0.0)
+    assert [each["pid"] for each in found["lasted"] if each["state"] == "D"] == [99]
+    assert (len(found["lasted"]), found["omitted"]) == (41, 60)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "because"),
+    [
+        ([], PASS, ""),
+        (
+            [asleep(has_gpu=True)],
+            FAIL,
+            "with a GPU open, not running and not ended for all of 10.1 s",
+        ),
+        ([zombie(has_gpu=True)], FAIL, "sh (4712, child of bash 4000)"),
+        ([asleep()], FAIL, "python3 (4711 in io_schedule)"),
+        ([asleep(kernel=True)], WARNING, "threads of the kernel"),
+        ([zombie()] * 5, WARNING, "5 zombie(s)"),
+        ([zombie(), asleep(kernel=True), asleep(name="cp")], FAIL, "cp (4711"),
+    ],
+)
+def test_each_is_judged_by_what_it_holds(found: list[Any], verdict: Verdict, because: str) -> None:
+    result = judged(*found)
+    assert result.verdict is verdict
+    assert because in result.because
+
+
+@pytest.mark.parametrize("wrong", [{"state": "R"}, {"pid": "1"}])
+def test_what_is_no_process_is_not_judged(wrong: dict[str, Any]) -> None:
+    assert judged(asleep(**wrong)).verdict is NOT_RUN
+    assert judged(looked_s=None).verdict is NOT_RUN
