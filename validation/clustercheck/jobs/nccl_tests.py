@@ -147,12 +147,13 @@ def run_program(
         "exit_code": code,  # None after the time limit
         "limit_s": limit_s,
         "text": text,
-        "json": _read_output(file),
+        "json": read_output(file),
         "command": " ".join(words),
     }
 
 
-def _read_output(file: Path) -> str:
+def read_output(file: Path) -> str:
+    """The start of what a program wrote; empty if it wrote nothing."""
     try:
         with file.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(MAX_OUTPUT)

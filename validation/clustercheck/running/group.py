@@ -11,6 +11,7 @@ from clustercheck.checks import (
     collective,
     data_parallel,
     inference_latency,
+    nccl_loopback,
     nccl_tests,
     paddle_run_check,
     peer_ports,
@@ -77,10 +78,7 @@ def _run_connected(
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = run_collectives(runner, evidence, left)
-    if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
-        evidence = runner.run_without_framework(evidence, nccl_tests.JOB, left)
-    if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
-        evidence = run_rdma_writes(runner, evidence, with_rdma)
+    evidence = _run_programs(runner, wanted, evidence, left)
     if paddle_run_check.JOB in wanted:
         evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
     for job in (data_parallel.JOB, sharding.JOB):
@@ -92,6 +90,20 @@ def _run_connected(
     if inference_latency.JOB in wanted:
         evidence = runner.run(evidence, inference_latency.JOB, left)
     return evidence, isolated
+
+
+def _run_programs(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
+) -> Evidence:
+    """nccl-tests and perftest, as far as NCCL was used and the nodes have RDMA ports."""
+    with_rdma = rdma_write.with_ports(evidence, nodes)
+    if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
+        evidence = runner.run_without_framework(evidence, nccl_tests.JOB, nodes)
+    if nccl_loopback.JOB in wanted and nccl.HEARD in evidence.jobs and with_rdma:
+        evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma)
+    if rdma_write.JOB in wanted and with_rdma:
+        evidence = run_rdma_writes(runner, evidence, with_rdma)
+    return evidence
 
 
 def _find_obstacle(evidence: Evidence, nodes: Sequence[str]) -> str:

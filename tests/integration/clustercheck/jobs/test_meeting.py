@@ -170,6 +170,21 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert first["within"]["all_reduce"]["text"] == "started\n"
 
 
+def test_the_loopback_of_the_adapters_leaves_nccl_nothing_but_the_network(tmp_path: Path) -> None:
+    perf = """[ "$1" = -h ] && exit 0
+echo "$NCCL_P2P_DISABLE$NCCL_SHM_DISABLE $NCCL_NVLS_ENABLE $*"
+echo "$HERE says" > "$NCCL_DEBUG_FILE\""""
+    programs = {"all_reduce_perf": perf, "nvidia-smi": 'echo "GPU 0: A"; echo "GPU 1: A"'}
+    first, second = ranks(tmp_path, programs, job="nccl_loopback")
+    assert first["run"]["text"] == "11 0 -g 2 -f 2 -c 1 -b 8 -e 64 -n 2 -w 1\n"
+    assert (first["gpus"], first["nccl_log"], second["nccl_log"]) == (2, "node0 says\n", "node1 says\n")
+
+
+def test_no_loopback_is_measured_without_nccl_tests_or_with_one_gpu(tmp_path: Path) -> None:
+    for verdict in ranks(tmp_path, {"nvidia-smi": 'echo "GPU 0: A"'}, job="nccl_loopback"):
+        assert "has no nccl-tests" in verdict["without"] and "run" not in verdict
+
+
 # --- ib_write_bw
 
 # Its ends as perftest's: the server waits at a port for one client, and the client prints the table.
