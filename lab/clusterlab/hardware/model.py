@@ -182,6 +182,7 @@ class Performance(Strict):
     compute: Part = 1.0
     memory: Part = 1.0
     peers: Part = 1.0
+    peers_together: Part = 1.0
     launch: Part = 1.0
     wrong_products: bool = False
     wrong_copies: bool = False
