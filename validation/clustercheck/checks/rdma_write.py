@@ -50,7 +50,7 @@ def _ports(evidence: Evidence, node: str) -> list[Link]:
 
 def arguments_of(evidence: Evidence, nodes: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The ports to measure, by rank: a rank a node, in this order."""
-    return [[_asked(link) for link in _ports(evidence, node)] for node in nodes]
+    return [[asked(link) for link in _ports(evidence, node)] for node in nodes]
 
 
 def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
@@ -64,7 +64,8 @@ def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
     return found
 
 
-def _asked(link: Link) -> dict[str, Any]:
+def asked(link: Link) -> dict[str, Any]:
+    """A port as the job is asked for it."""
     adapter, port = link
     routable = [gid for gid in port.gids if gid.type == "RoCE v2" and port.link_layer == "Ethernet"]
     routable.sort(key=lambda gid: ":ffff:" not in gid.gid)  # of IPv4 first
@@ -96,14 +97,19 @@ def _entries(rank: RankOutcome, key: str) -> list[Mapping[str, Any]]:
     return entries
 
 
+def failure_of(code: object, text: str) -> str:
+    """Why ib_write_bw gave no figure."""
+    if code is None:
+        return "ib_write_bw did not end in time"
+    answer = first_line("\n".join(reversed(text.splitlines())))
+    return f"ib_write_bw ended with {code}: {answer or 'it said nothing'}"
+
+
 def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
     """Gb/s of what was printed, or why there is none. Raises CannotReadError for a figure that is none."""
     code, text = entry.get("exit_code"), str(entry.get("text") or "")
-    if code is None:
-        return None, "ib_write_bw did not end in time"
     if code != 0:
-        answer = first_line("\n".join(reversed(text.splitlines())))
-        return None, f"ib_write_bw ended with {code}: {answer or 'it said nothing'}"
+        return None, failure_of(code, text)
     return parse_write_bandwidth(text, PerftestRequest(str(entry.get("device")), (SIZE_BYTES,))).rows[
         0
     ].average_gbps, ""

@@ -10,6 +10,7 @@ from clustercheck.checks import (
     bandwidth,
     collective,
     data_parallel,
+    gpudirect_write,
     inference_latency,
     nccl_loopback,
     nccl_tests,
@@ -37,7 +38,7 @@ from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent
 from clustercheck.running.suites import Suite
 
 FRAMEWORK = "paddle"
-WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, "training_torch"}
+WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, gpudirect_write.JOB, "training_torch"}
 CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 
 
@@ -103,6 +104,9 @@ def _run_programs(
         evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma)
     if rdma_write.JOB in wanted and with_rdma:
         evidence = run_rdma_writes(runner, evidence, with_rdma)
+    if gpudirect_write.JOB in wanted and (joined := gpudirect_write.joined_gpus(evidence, nodes)):
+        pairs = list(joined.values())
+        evidence = runner.run_without_framework(evidence, gpudirect_write.JOB, list(joined), pairs=pairs)
     return evidence
 
 

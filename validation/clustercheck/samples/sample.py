@@ -21,7 +21,7 @@ from clustercheck.samples.links import link_parts, rdma_devices, rdma_ports, sto
 from clustercheck.samples.nccl import nccl_logs
 from clustercheck.samples.nccl_loopback import loopback_verdict
 from clustercheck.samples.nccl_tests import nccl_tests_verdict
-from clustercheck.samples.rdma import rdma_write_verdict
+from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
 from clustercheck.samples.smi import (
     BUSES,
     DRIVER,
@@ -262,6 +262,9 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
                 "rdma_write", names, [rdma_write_verdict(r, names, pair_rounds) for r in range(nodes)]
             ),
             "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
+            "gpudirect_write": job(
+                "gpudirect_write", names, [gpudirect_verdict(r, names) for r in range(nodes)]
+            ),
             "nccl_loopback": job("nccl_loopback", names, [loopback_verdict(r, names) for r in range(nodes)]),
             "collectives": job(
                 "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]

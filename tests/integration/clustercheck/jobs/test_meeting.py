@@ -233,6 +233,31 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
 
 
+def gpudirect(tmp_path: Path, helped: str, more: str = "") -> tuple[Any, Any]:
+    """Two ranks of two GPUs each, with an ib_write_bw of this help."""
+    programs, asked = perftest(tmp_path)
+    pairs = [{**port, "gpu": gpu} for gpu, port in enumerate(asked["ports"][0])]
+    program = f"[ \"$1\" = --help ] && {{ echo '{helped}'; exit 1; }}\n{more}\n{programs['ib_write_bw']}"
+    return tuple(  # type: ignore[return-value]
+        ranks(tmp_path, {"ib_write_bw": program}, {**asked, "pairs": [pairs, pairs]}, job="gpudirect_write")
+    )
+
+
+def test_each_gpu_is_measured_by_its_adapter_and_by_dma_buf_without_peermem(tmp_path: Path) -> None:
+    order = '[ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || exit 9; echo "$*" >> "$SEEN"'
+    first, _ = gpudirect(tmp_path, "--use_cuda=<cuda device id> --use_cuda_dmabuf", order)
+    assert [(e["gpu"], e["device"], e["exit_code"], e["way"]) for e in first["writes"]] == [
+        (0, "mlx5_0", 0, "DMA-BUF"),
+        (1, "mlx5_1", 0, "DMA-BUF"),
+    ]
+    assert all("--use_cuda" in line for line in (tmp_path / "seen").read_text(encoding="utf-8").splitlines())
+
+
+def test_an_ib_write_bw_without_cuda_measures_nothing_and_says_why(tmp_path: Path) -> None:
+    for verdict in gpudirect(tmp_path, "-a, --all"):
+        assert (verdict["unable"], verdict["writes"]) == ("this ib_write_bw was built without CUDA", [])
+
+
 def test_an_image_without_perftest_is_reported(tmp_path: Path) -> None:
     _, asked = perftest(tmp_path)
     for verdict in ranks(tmp_path, {"true": "true"}, asked, job="rdma_write"):
