@@ -30,6 +30,7 @@ from clustercheck.samples.verdicts import (
     peer_ports_verdict,
     run_check_verdict,
     sharding_verdict,
+    stream_verdict,
     training_verdict,
 )
 from clustercheck.spec import ClusterSpec, NodeSpec
@@ -117,6 +118,8 @@ class FakeLauncher:
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "gpudirect_write.py":
                 verdict = dict(gpudirect_verdict(rank, spec.nodes))
+            elif spec.program == "cpu_stream.py":
+                verdict = dict(stream_verdict(rank, count))
             elif spec.program == "nccl_loopback.py":
                 verdict = dict(loopback_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":

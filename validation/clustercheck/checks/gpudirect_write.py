@@ -201,7 +201,7 @@ def _in_host_memory(evidence: Evidence) -> Evidence:
 
 
 def _no_adapters(evidence: Evidence) -> Evidence:
-    empty = {"devices": [], "left_out": []}
+    empty: seeding.Raw = {"devices": [], "left_out": []}
     return seeding.chain(
         *(seeding.edit(node, lambda raw: raw["infiniband"].update(empty)) for node in evidence.nodes)
     )(evidence)

@@ -183,11 +183,11 @@ def _reaches(busbw: float, **more: Any) -> seeding.Inject:
 
 
 def _no_adapters(evidence: Evidence) -> Evidence:
-    for node in evidence.nodes:
-        evidence = seeding.edit(
-            node, lambda raw: (raw["rdma"].clear(), raw["infiniband"]["devices"].clear())
-        )(evidence)
-    return evidence
+    def change(raw: seeding.Raw) -> None:
+        raw["rdma"].clear()
+        raw["infiniband"]["devices"].clear()
+
+    return seeding.chain(*(seeding.edit(node, change) for node in evidence.nodes))(evidence)
 
 
 _NODE = Subject("gpu02")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ def measure_pair(
         return {"gbps": 2 * count / time_s / 1e9, "direct": link.direct}
 
 
+def _times_s(rotation: devices.PeerRotation, shift: int, count: int, repeat: int) -> Sequence[float]:
+    return rotation.elapsed_s(shift, count, repeat)
+
+
 def measure_all(
     bench: benches.Bench, peers: devices.Peers, count: int, samples: int, seed: int
 ) -> dict[str, Any]:
@@ -54,9 +59,7 @@ def measure_all(
         places = rotation.addresses
         for shift in range(1, len(places)):
             bench.set_phase(f"all GPUs copying to the GPU {shift} places on")
-            times = _median_times_s(
-                bench, samples, lambda repeat, by=shift: rotation.elapsed_s(by, count, repeat)
-            )
+            times = _median_times_s(bench, samples, partial(_times_s, rotation, shift, count))
             wrong = rotation.wrong_bytes(shift, min(count, SENT_BYTES), seed + shift)
             for number, (place, time_s) in enumerate(zip(places, times)):
                 target, gbps = places[(number + shift) % len(places)], count / time_s / 1e9

@@ -9,6 +9,7 @@ from clustercheck.checks import (
     all_reduce,
     bandwidth,
     collective,
+    cpu_stream,
     data_parallel,
     gpudirect_write,
     inference_latency,
@@ -38,7 +39,7 @@ from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent
 from clustercheck.running.suites import Suite
 
 FRAMEWORK = "paddle"
-WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, gpudirect_write.JOB, "training_torch"}
+WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, gpudirect_write.JOB, cpu_stream.JOB, "training_torch"}
 CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 
 
@@ -80,6 +81,8 @@ def _run_connected(
     if collective.JOB in wanted:
         evidence = run_collectives(runner, evidence, left)
     evidence = _run_programs(runner, wanted, evidence, left)
+    if cpu_stream.JOB in wanted:
+        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, left)
     if paddle_run_check.JOB in wanted:
         evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
     for job in (data_parallel.JOB, sharding.JOB):

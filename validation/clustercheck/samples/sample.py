@@ -42,6 +42,7 @@ from clustercheck.samples.verdicts import (
     peer_ports_verdict,
     run_check_verdict,
     sharding_verdict,
+    stream_verdict,
     training_verdict,
 )
 from clustercheck.spec import ClusterSpec, NodeSpec
@@ -262,6 +263,7 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
                 "rdma_write", names, [rdma_write_verdict(r, names, pair_rounds) for r in range(nodes)]
             ),
             "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
+            "cpu_stream": job("cpu_stream", names, [stream_verdict(r, nodes) for r in range(nodes)]),
             "gpudirect_write": job(
                 "gpudirect_write", names, [gpudirect_verdict(r, names) for r in range(nodes)]
             ),

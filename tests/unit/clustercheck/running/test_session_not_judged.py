@@ -205,6 +205,7 @@ def test_with_pytorch_only_jobs_without_paddle_run() -> None:
     assert {job.program for job in launcher.jobs} == {
         "rdma_write.py",
         "gpudirect_write.py",
+        "cpu_stream.py",
         "training_torch.py",
     }
     assert set(verdicts(document, "peer-ports").values()) == {"pass"}
