@@ -19,6 +19,7 @@ from clustercheck.model import Scope
 from clustercheck.running.session import validate
 from clustercheck.running.suites import load
 from clustercheck.samples import gpus, sample, smi
+from clustercheck.samples.fio import storage_verdict
 from clustercheck.samples.nccl_loopback import loopback_verdict
 from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
 from clustercheck.samples.verdicts import (
@@ -118,6 +119,8 @@ class FakeLauncher:
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "gpudirect_write.py":
                 verdict = dict(gpudirect_verdict(rank, spec.nodes))
+            elif spec.program == "storage_io.py":
+                verdict = dict(storage_verdict(rank, spec.nodes))
             elif spec.program == "cpu_stream.py":
                 verdict = dict(stream_verdict(rank, count))
             elif spec.program == "nccl_loopback.py":

@@ -2,8 +2,8 @@
 
 a = b + s * c over arrays far beyond the caches, by chunks that stay in the core's own, so that b and c are
 read from memory once and a is written once: 24 bytes an element, as STREAM counts. Stores are ordinary ones:
-the lines of a are read before they are written, which STREAM compiled with streaming stores avoids. Its figures
-therefore are no measure of these. Each process has its memory on its own NUMA node (first touch).
+the lines of a are read before they are written, which STREAM compiled with streaming stores avoids. Its
+figures therefore are no measure of these. Each process has its memory on its own NUMA node (first touch).
 """
 
 from __future__ import annotations

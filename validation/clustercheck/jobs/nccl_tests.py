@@ -122,14 +122,19 @@ def make_command(program: str, arguments: Mapping[str, Any], gpus_a_process: int
 
 
 def run_program(
-    world: Measuring, phase: str, words: Sequence[str], file: Path, **more: str
+    world: Measuring,
+    phase: str,
+    words: Sequence[str],
+    file: Path,
+    directory: Path | None = None,
+    **more: str,
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-            env={**os.environ, **more}, start_new_session=True,
+            env={**os.environ, **more}, cwd=directory, start_new_session=True,
         )  # fmt: skip
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:

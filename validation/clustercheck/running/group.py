@@ -19,6 +19,7 @@ from clustercheck.checks import (
     peer_ports,
     rdma_write,
     sharding,
+    storage_io,
 )
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nccl, training
@@ -39,7 +40,14 @@ from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent
 from clustercheck.running.suites import Suite
 
 FRAMEWORK = "paddle"
-WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, gpudirect_write.JOB, cpu_stream.JOB, "training_torch"}
+WITHOUT_PADDLE = {
+    peer_ports.JOB,
+    rdma_write.JOB,
+    gpudirect_write.JOB,
+    cpu_stream.JOB,
+    storage_io.JOB,
+    "training_torch",
+}
 CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 
 
@@ -81,8 +89,7 @@ def _run_connected(
     if collective.JOB in wanted:
         evidence = run_collectives(runner, evidence, left)
     evidence = _run_programs(runner, wanted, evidence, left)
-    if cpu_stream.JOB in wanted:
-        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, left)
+    evidence = _run_on_hosts(runner, wanted, evidence, left)
     if paddle_run_check.JOB in wanted:
         evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
     for job in (data_parallel.JOB, sharding.JOB):
@@ -110,6 +117,22 @@ def _run_programs(
     if gpudirect_write.JOB in wanted and (joined := gpudirect_write.joined_gpus(evidence, nodes)):
         pairs = list(joined.values())
         evidence = runner.run_without_framework(evidence, gpudirect_write.JOB, list(joined), pairs=pairs)
+    return evidence
+
+
+def _run_on_hosts(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
+) -> Evidence:
+    """What measures the hosts beside their GPUs: memory, and the storage that may be measured."""
+    if cpu_stream.JOB in wanted:
+        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, nodes)
+    if storage_io.JOB in wanted and (places := storage_io.places_of(evidence, nodes)):
+        arguments = {node: storage_io.mount_arguments(of_node) for node, of_node in places.items()}
+        evidence = runner.run_without_framework(
+            evidence, storage_io.JOB, list(places),
+            container_arguments=arguments, places=[list(each) for each in places.items()],
+            timeout_s=runner.suite.jobs[storage_io.JOB].timeout_s * max(map(len, places.values())),
+        )  # fmt: skip
     return evidence
 
 

@@ -185,6 +185,57 @@ def test_no_loopback_is_measured_without_nccl_tests_or_with_one_gpu(tmp_path: Pa
         assert "has no nccl-tests" in verdict["without"] and "run" not in verdict
 
 
+# --- fio
+
+# It writes its files and its result, as fio does; O_DIRECT is refused where the file says so.
+FIO = """case "$*" in *--direct=1*) [ -e "$SEEN" ] && { echo "fio: looks like your file system does not \
+support direct=1/buffered=0"; exit 1; };; esac
+for word in "$@"; do case $word in --output=*) out=${word#--output=};; esac; done
+touch clusterctl.0.0 && pwd >> "$HERE.places"; echo "{}" > "$out\""""
+
+
+def storage(tmp_path: Path, size: int = 1 << 20, fio: str = FIO) -> Any:
+    """Two ranks that measure one directory each; the first's is of an earlier run, too."""
+    shared = tmp_path / "shared"
+    (shared / ".clusterctl-storage-gpu01").mkdir(parents=True)
+    (shared / ".clusterctl-storage-gpu01" / "old").write_text("left", encoding="ascii")
+    (shared / "theirs").write_text("kept", encoding="ascii")
+    places = [[node, {"/data": str(shared)}] for node in ("gpu01", "gpu02")]
+    return ranks(tmp_path, {"fio": fio}, {**ASKED, "places": places, "size_bytes": size}, job="storage_io")
+
+
+def test_fio_writes_in_a_directory_of_the_nodes_own_and_nothing_is_left(tmp_path: Path) -> None:
+    first, second = storage(tmp_path)
+    assert (first["places"]["/data"]["json"], first["places"]["/data"]["direct"]) == ("{}\n", True)
+    assert second["places"]["/data"]["exit_code"] == 0
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
+
+
+def test_a_file_system_without_o_direct_is_measured_without(tmp_path: Path) -> None:
+    (tmp_path / "seen").touch()
+    first, _ = storage(tmp_path)
+    assert (first["places"]["/data"]["exit_code"], first["places"]["/data"]["direct"]) == (0, False)
+
+
+def test_a_file_system_without_room_is_not_written_to(tmp_path: Path) -> None:
+    first, _ = storage(tmp_path, size=1 << 60)
+    assert "bytes are free" in first["places"]["/data"]["unable"]
+    assert (tmp_path / "shared" / ".clusterctl-storage-gpu01" / "old").exists()  # nothing was touched
+
+
+def test_what_a_killed_fio_wrote_is_removed(tmp_path: Path) -> None:
+    first, _ = storage(tmp_path, fio="touch clusterctl.0.0; kill -9 $$")
+    assert first["places"]["/data"]["exit_code"] == -9
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
+
+
+def test_an_image_without_fio_is_reported(tmp_path: Path) -> None:
+    for verdict in ranks(
+        tmp_path, {"true": "true"}, {**ASKED, "places": [], "size_bytes": 1}, job="storage_io"
+    ):
+        assert (verdict["without"], verdict["places"]) == ("the image has no fio", {})
+
+
 # --- ib_write_bw
 
 # Its ends as perftest's: the server waits at a port for one client, and the client prints the table.

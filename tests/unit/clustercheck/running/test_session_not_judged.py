@@ -206,6 +206,7 @@ def test_with_pytorch_only_jobs_without_paddle_run() -> None:
         "rdma_write.py",
         "gpudirect_write.py",
         "cpu_stream.py",
+        "storage_io.py",
         "training_torch.py",
     }
     assert set(verdicts(document, "peer-ports").values()) == {"pass"}

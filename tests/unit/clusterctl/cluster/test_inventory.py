@@ -168,9 +168,12 @@ def test_the_image_is_named_as_the_nodes_pull_it(
 
 
 def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> None:
-    mounts = [{"path": "/data", "type": "nfs", "user": "{{ site_user }}"}, {"path": "/scratch"}]
+    mounts = [
+        {"path": "/data", "type": "nfs", "user": "{{ site_user }}"},
+        {"path": "/scratch", "measure": True},
+    ]
     told = spec.cluster_spec(made(directory, hardware_memory_gib="{{ 1024 }}", validation_mounts=mounts))
-    expected = (Mount("/data", "nfs", "ops"), Mount("/scratch"))
+    expected = (Mount("/data", "nfs", "ops"), Mount("/scratch", measure=True))
     assert told.mounts == told.settings_of("gpu02").mounts == expected
     assert [node.memory_gib for node in told.nodes] == [1024, 1024]
     rails = spec.cluster_spec(made(directory, hardware_rdma_ports="{{ 8 }}", hardware_rdma_gbps=200))
