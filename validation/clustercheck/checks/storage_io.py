@@ -165,10 +165,10 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     measures="whether declared storage returns every block as it was written, and its bandwidth",
     method=f"{METHOD}, in a directory of its own that is removed, on all nodes at the same time",
-    requires="a mount with `measure` in validation_mounts, fio in the training image, room for ten times what "
-    "is written",
-    expectation="every checksum right; what storage must reach only its site knows, so there is no floor: not "
-    "behind equal nodes, nor behind itself when it was good",
+    requires="a mount with `measure` in validation_mounts, fio in the training image, room for ten times "
+    "what is written",
+    expectation="every checksum right; what storage must reach only its site knows, so there is no floor: "
+    "not behind equal nodes, nor behind itself when it was good",
     remedy="Wrong data: stop using that storage, see the kernel log and `smartctl -a` of the device, or the "
     "server's log. Slow: compare with equal nodes, see its mount options, its network and who else uses it.",
     subjects=every_node,

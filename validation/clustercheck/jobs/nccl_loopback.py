@@ -41,5 +41,6 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     file, log = Path("loopback.json").absolute(), Path("loopback.nccl").absolute()
     words = nccl_tests.make_command(PROGRAM, arguments, gpus, file)
     phase = f"{PROGRAM} on {gpus} GPUs over the loopback of the RDMA adapters"
-    found = nccl_tests.run_program(world, phase, words, file, **ENVIRONMENT, NCCL_DEBUG_FILE=str(log))
+    environment = {**ENVIRONMENT, "NCCL_DEBUG_FILE": str(log)}
+    found = nccl_tests.run_program(world, phase, words, file, environment=environment)
     return {**verdict, "gpus": gpus, "run": found, "nccl_log": nccl_tests.read_output(log)}

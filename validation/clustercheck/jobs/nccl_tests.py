@@ -126,15 +126,16 @@ def run_program(
     phase: str,
     words: Sequence[str],
     file: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
-    **more: str,
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-            env={**os.environ, **more}, cwd=directory, start_new_session=True,
+            env={**os.environ, **(environment or {})}, cwd=directory, start_new_session=True,
         )  # fmt: skip
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:
@@ -211,7 +212,7 @@ def _run_across(
             hosts = ",".join(f"{node[4]}:{node[2]}" for node in nodes)
             words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(total), "--host", hosts]
             phase = f"{name}_perf on {total} GPUs of {len(nodes)} nodes"
-            found[name] = run_program(world, phase, [*words, *program], file, **environment)
+            found[name] = run_program(world, phase, [*words, *program], file, environment=environment)
         world.exchange(None, "nccl-tests across nodes")
     finally:
         if starter is not None:

@@ -1,7 +1,8 @@
 """fio on declared file systems: writes files, reads them back and compares the checksum of every block.
 
 Only in a directory of this node's own that it makes there and removes, never more than the given size, and
-only where ten times as much is free. Reading back goes past the page cache where the file system can (O_DIRECT).
+only where ten times as much is free. Reading back goes past the page cache where the file system can do that
+(O_DIRECT).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def measure_place(
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: places (by rank: name of the node, and its paths by where they are mounted here), size_bytes,
+    """Arguments: places (by rank: name of the node; its paths, each with where it is here), size_bytes,
     limit_each_s, limit_s, secret. ``without`` is why fio cannot run.
     """
     verdict: dict[str, Any] = {"ok": True, "because": "", "without": "", "places": {}}

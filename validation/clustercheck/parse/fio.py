@@ -1,6 +1,6 @@
 """`fio --output-format=json`: what one group of files was written and read back with, and how it ended.
 
-Keys as fio 3 writes them (stat.c, show_thread_status_json): ``error`` is an errno, 84 where a checksum differs.
+Keys as fio 3 writes them (stat.c): ``error`` is an errno, 84 where a checksum differs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ def fio_text(write_gbps: float, read_gbps: float) -> str:
     def part(gbps: float) -> dict[str, Any]:
         return {
             "io_bytes": SIZE_BYTES, "io_kbytes": SIZE_BYTES >> 10, "bw_bytes": int(gbps * 1e9),
-            "bw": int(gbps * 1e9) >> 10, "runtime": int(SIZE_BYTES / gbps / 1e6), "total_ios": SIZE_BYTES >> 20,
+            "bw": int(gbps * 1e9) >> 10, "runtime": int(SIZE_BYTES / gbps / 1e6),
+            "total_ios": SIZE_BYTES >> 20,
         }  # fmt: skip
 
     job = {
