@@ -9,13 +9,21 @@ import ctypes
 import operator
 import random
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from clustercheck.jobs.backends.peers import Cuda
+from typing import Any, Protocol
 
 POISON = 0xFF
+
+
+class CudaCalls(Protocol):
+    """The driver's functions."""
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """Call one; an error is raised."""
+
+    def current(self, context: ctypes.c_void_p) -> AbstractContextManager[None]:
+        """Calls use this context."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,14 @@ class CudaLane:
     end: ctypes.c_void_p
 
 
-def _copy(cuda: Cuda, source: CudaLane, target: CudaLane, count: int, stream: ctypes.c_void_p) -> None:
+def _copy(cuda: CudaCalls, source: CudaLane, target: CudaLane, count: int, stream: ctypes.c_void_p) -> None:
     cuda.call(
         "cuMemcpyPeerAsync", target.received, target.context, source.sent, source.context,
         ctypes.c_size_t(count), stream,
     )  # fmt: skip
 
 
-def _elapsed_s(cuda: Cuda, lane: CudaLane) -> float:
+def _elapsed_s(cuda: CudaCalls, lane: CudaLane) -> float:
     milliseconds = ctypes.c_float()
     with cuda.current(lane.context):
         cuda.call("cuEventSynchronize", lane.end)
@@ -49,7 +57,7 @@ def _elapsed_s(cuda: Cuda, lane: CudaLane) -> float:
 class CudaExchange:
     """Two devices that copy to each other at the same time, each on its own stream."""
 
-    cuda: Cuda
+    cuda: CudaCalls
     lanes: Sequence[CudaLane]
     direct: bool
 
@@ -62,7 +70,7 @@ class CudaExchange:
 class CudaRotation:
     """All devices of a node, by PCI address, each of which copies to the one ``shift`` places on."""
 
-    cuda: Cuda
+    cuda: CudaCalls
     addresses: Sequence[str]
     lanes: Sequence[CudaLane]
     direct: bool
@@ -92,7 +100,7 @@ class CudaRotation:
         return found
 
 
-def _rotate(cuda: Cuda, lanes: Sequence[CudaLane], shift: int, count: int, repeat: int) -> list[float]:
+def _rotate(cuda: CudaCalls, lanes: Sequence[CudaLane], shift: int, count: int, repeat: int) -> list[float]:
     """Seconds of each lane. Copies are queued in turn, so that no device waits for another's queue."""
     for lane in lanes:
         with cuda.current(lane.context):
