@@ -137,6 +137,8 @@ def _answer(evidence: Evidence, subject: Subject, port: NearPort) -> Mapping[str
     if verdict["unable"]:
         return not_run(str(verdict["unable"]), remedy=WITH_CUDA)
     mine = [each for each in writes if isinstance(each, Mapping) and each.get("gpu") == port.number]
+    if not mine:
+        raise NotDoneError("it was not its turn before others took too long")
     if len(mine) != 1:
         raise CannotReadError(f"the rank names GPU {subject.gpu} {len(mine)} times")
     found: Mapping[str, Any] = mine[0]

@@ -304,6 +304,16 @@ def test_each_gpu_is_measured_by_its_adapter_and_by_dma_buf_without_peermem(tmp_
     assert all("--use_cuda" in line for line in (tmp_path / "seen").read_text(encoding="utf-8").splitlines())
 
 
+def test_after_two_gpus_that_hang_the_others_are_left(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path, limit_each_s=1)
+    pairs = [{**asked["ports"][0][0], "gpu": gpu} for gpu in range(4)]
+    help_ = "[ \"$1\" = --help ] && { echo '--use_cuda= --use_cuda_dmabuf'; exit 1; }"
+    program = f'{help_}\ncase "$*" in *gbits) exit 1;; *) sleep 600;; esac'
+    asked = {**asked, "pairs": [pairs, []]}
+    first, _ = ranks(tmp_path, {"ib_write_bw": program}, asked, job="gpudirect_write")
+    assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
+
+
 def test_an_ib_write_bw_without_cuda_measures_nothing_and_says_why(tmp_path: Path) -> None:
     for verdict in gpudirect(tmp_path, "-a, --all"):
         assert (verdict["unable"], verdict["writes"]) == ("this ib_write_bw was built without CUDA", [])
