@@ -110,6 +110,7 @@ _WITH_WORDS = (
     Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),
     Case("job", "nvlink-slow", "gpu02", "nvidia-smi nvlink", gpu=3, ordinary=False),
     Case("job", "nvlink-one-way", "gpu03", "nvidia-smi nvlink", "from GPU 4 to GPU", gpu=4, ordinary=False),
+    Case("job", "nvlink-slow-together", "gpu02", "nvidia-smi nvlink", gpu=5, ordinary=False),
     Case("job", "gpu-memory-slow", "gpu01", "remapped rows", gpu=0),
     Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
     Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "corrupted", gpu=4),

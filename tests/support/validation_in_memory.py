@@ -19,7 +19,9 @@ from clustercheck.model import Scope
 from clustercheck.running.session import validate
 from clustercheck.running.suites import load
 from clustercheck.samples import gpus, sample, smi
-from clustercheck.samples.rdma import rdma_write_verdict
+from clustercheck.samples.fio import storage_verdict
+from clustercheck.samples.nccl_loopback import loopback_verdict
+from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
 from clustercheck.samples.verdicts import (
     all_reduce_verdict,
     collectives_verdict,
@@ -29,6 +31,7 @@ from clustercheck.samples.verdicts import (
     peer_ports_verdict,
     run_check_verdict,
     sharding_verdict,
+    stream_verdict,
     training_verdict,
 )
 from clustercheck.spec import ClusterSpec, NodeSpec
@@ -114,6 +117,14 @@ class FakeLauncher:
                 verdict = sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
+            elif spec.program == "gpudirect_write.py":
+                verdict = dict(gpudirect_verdict(rank, spec.nodes))
+            elif spec.program == "storage_io.py":
+                verdict = dict(storage_verdict(rank, spec.nodes))
+            elif spec.program == "cpu_stream.py":
+                verdict = dict(stream_verdict(rank, count))
+            elif spec.program == "nccl_loopback.py":
+                verdict = dict(loopback_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":
                 verdict = pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["trials"]:

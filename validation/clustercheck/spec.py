@@ -49,11 +49,15 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system that must be there: of this type, and writable to this user, where they are named."""
+    """A file system that must be there: of this type, and writable to this user, where they are named.
+
+    ``measure``: whether jobs may write to it, to measure it.
+    """
 
     path: str
     type: str = ""
     user: str = ""
+    measure: bool = False
 
 
 @dataclass(frozen=True)

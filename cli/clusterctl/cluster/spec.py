@@ -111,7 +111,13 @@ def _mounts(host: Host) -> tuple[Mount, ...]:
     """Declared mounts. Raises ClusterctlError where a template makes them something else."""
     declared = setting(host, "validation_mounts") or []
     try:
-        return tuple(Mount(**{name: str(value or "") for name, value in each.items()}) for each in declared)
+        return tuple(
+            Mount(
+                **{name: str(value or "") for name, value in each.items() if name != "measure"},
+                measure=is_true(each.get("measure")),
+            )
+            for each in declared
+        )
     except (TypeError, AttributeError):
         raise ClusterctlError(
             f"validation_mounts of {host.name} is not a list of mounts: {declared!r}",

@@ -228,6 +228,14 @@ FAULTS = (
         caught_by=("gpu-p2p-bandwidth",),
         suite="standard",
     ),
+    # Alone each copy is as fast as ever.
+    edited(
+        "nvlink-slow-together",
+        "a GPU copies at half the speed while copies run both ways or between all GPUs (suite full)",
+        {"performance.peers_together": 0.5},
+        caught_by=("gpu-p2p-exchange",),
+        suite="full",
+    ),
     # 0.6 is well beyond what equal GPUs differ by.
     edited(
         "gpu-slow",

@@ -186,6 +186,7 @@ class Performance(Strict):
     peers: Part = 1.0
     # Of copies from it to its peers, and not of those to it.
     sends: Part = 1.0
+    peers_together: Part = 1.0
     launch: Part = 1.0
     wrong_products: bool = False
     wrong_copies: bool = False

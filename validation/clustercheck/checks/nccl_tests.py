@@ -73,7 +73,7 @@ def _lacks(ranks: tuple[RankOutcome, ...], *, across: bool) -> str:
     return "; ".join(reasons)
 
 
-def _read(run: Mapping[str, Any], program: str, ranks: int) -> NcclTest:
+def read_run(run: Mapping[str, Any], program: str, ranks: int) -> NcclTest:
     """The file that it wrote, or else what it printed. Raises CannotReadError."""
     if written := str(run.get("json") or ""):
         try:
@@ -121,7 +121,7 @@ def _check(name: str) -> Check:
         if code is None:
             return failed(f"{program}_perf did not end within {run.get('limit_s')} s", evidence=more)
         try:
-            test = _read(run, program, gpus)
+            test = read_run(run, program, gpus)
         except CannotReadError:
             if code == 0:
                 raise

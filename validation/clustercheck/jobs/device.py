@@ -51,10 +51,41 @@ class PeerLink(Protocol):
         """How many random bytes arrived corrupted."""
 
 
+class PeerExchange(Protocol):
+    """Two devices that copy to each other at the same time."""
+
+    direct: bool
+
+    def elapsed_s(self, count: int, repeat: int) -> float:
+        """Seconds until the slower way has copied ``count`` bytes ``repeat`` times."""
+
+
+class PeerRotation(Protocol):
+    """All devices of a node, in the order of their addresses: each copies to the one ``shift`` places on."""
+
+    addresses: Sequence[str]
+    direct: bool
+
+    def elapsed_s(self, shift: int, count: int, repeat: int) -> Sequence[float]:
+        """Seconds of each device for ``repeat`` copies of ``count`` bytes, while the others copy, too."""
+
+    def wrong_bytes(self, shift: int, count: int, seed: int) -> Sequence[int]:
+        """How many random bytes of each device arrived corrupted, sent at the same time."""
+
+
 class Peers(Protocol):
     """The other devices of a node as one of them reaches them."""
 
     method: str
+
+    def own(self) -> str:
+        """PCI address of the own device."""
+
+    def both_ways(self, other: str, count: int) -> AbstractContextManager[PeerExchange]:
+        """The own device and another, with buffers of ``count`` bytes, for the duration of the context."""
+
+    def together(self, count: int) -> AbstractContextManager[PeerRotation]:
+        """All devices of the node, with buffers of ``count`` bytes, for the duration of the context."""
 
     def others(self) -> list[str]:
         """PCI addresses of the other devices."""

@@ -122,14 +122,20 @@ def make_command(program: str, arguments: Mapping[str, Any], gpus_a_process: int
 
 
 def run_program(
-    world: Measuring, phase: str, words: Sequence[str], file: Path, **more: str
+    world: Measuring,
+    phase: str,
+    words: Sequence[str],
+    file: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-            env={**os.environ, **more}, start_new_session=True,
+            env={**os.environ, **(environment or {})}, cwd=directory, start_new_session=True,
         )  # fmt: skip
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:
@@ -147,12 +153,13 @@ def run_program(
         "exit_code": code,  # None after the time limit
         "limit_s": limit_s,
         "text": text,
-        "json": _read_output(file),
+        "json": read_output(file),
         "command": " ".join(words),
     }
 
 
-def _read_output(file: Path) -> str:
+def read_output(file: Path) -> str:
+    """The start of what a program wrote; empty if it wrote nothing."""
     try:
         with file.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(MAX_OUTPUT)
@@ -209,7 +216,7 @@ def _run_across(
             words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(total), "--host", hosts]
             words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
             phase = f"{name}_perf on {total} GPUs of {len(nodes)} nodes"
-            found[name] = run_program(world, phase, [*words, *program], file, **environment)
+            found[name] = run_program(world, phase, [*words, *program], file, environment=environment)
         world.exchange(None, "nccl-tests across nodes")
     finally:
         if starter is not None:

@@ -1,12 +1,14 @@
 """perftest's ib_write_bw: each port with itself, then pairs of nodes port by port; host memory.
 
 One rank per node, no framework. Before each measurement the server listens at a port that it chose and sent;
-both ends have the same time limit, after which both are killed.
+both ends have the same time limit, after which both are killed. Each end runs on the CPUs of its adapter's
+NUMA node, and so has its buffers there.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import socket
 import subprocess
@@ -16,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustercheck.jobs import meeting, nccl_tests
+    from clustercheck.jobs import meeting, nccl_tests, numa
 else:  # on a node they are single files, not a package
     meeting = importlib.import_module(f"{__package__}.meeting" if __package__ else "meeting")
     nccl_tests = importlib.import_module(f"{__package__}.nccl_tests" if __package__ else "nccl_tests")
+    numa = importlib.import_module(f"{__package__}.numa" if __package__ else "numa")
 
 PROGRAM = "ib_write_bw"
 SIZE_BYTES = 8 << 20
@@ -31,14 +34,17 @@ join = nccl_tests.join
 
 
 class WriteEnd:
-    """One end of a measurement: a process and its output."""
+    """One end of a measurement: a process near its adapter, and its output."""
 
-    def __init__(self, words: Sequence[str], file: Path) -> None:
+    def __init__(
+        self, words: Sequence[str], file: Path, device: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._file = file
-        with file.open("w", encoding="utf-8") as printed:
+        cpus, _ = numa.find_near_cpus(device)
+        with file.open("w", encoding="utf-8") as printed, numa.run_on(cpus):
             self._process = subprocess.Popen(
                 list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                env={**os.environ, **(environment or {})}, start_new_session=True,
             )  # fmt: skip
 
     def wait(self, limit_s: float) -> dict[str, Any]:
@@ -58,8 +64,12 @@ class WriteEnd:
 
 
 def make_command(port: Mapping[str, Any], tcp_port: int, iterations: int, server: str = "") -> list[str]:
-    """The command line of one end: the client's if a ``server`` is named."""
+    """The command line of one end: the client's if a ``server`` is named.
+
+    A port's ``memory`` are the options that name another memory than the host's.
+    """
     words = [PROGRAM, "-d", str(port["device"]), "-i", str(port["port"]), "-p", str(tcp_port)]
+    words += port.get("memory", [])
     words += ["-s", str(SIZE_BYTES), "-n", str(iterations), "-F", "--report_gbits"]
     for option, name in (("-x", "gid"), ("--tclass", "traffic_class"), ("-S", "service_level")):
         words += [option, str(port[name])] if port.get(name) is not None else []
@@ -85,14 +95,31 @@ def is_listening(tcp_port: int) -> bool:
     return False
 
 
-def start_server(port: Mapping[str, Any], iterations: int, file: Path) -> tuple[WriteEnd, int]:
+def start_server(
+    port: Mapping[str, Any], iterations: int, file: Path, environment: Mapping[str, str] | None = None
+) -> tuple[WriteEnd, int]:
     """A server that listens, and its port; or one that ended before it did."""
     tcp_port = free_port()
-    end = WriteEnd(make_command(port, tcp_port, iterations), file)
+    end = WriteEnd(make_command(port, tcp_port, iterations), file, str(port["device"]), environment)
     until = time.monotonic() + LISTEN_S
     while not is_listening(tcp_port) and not end.has_ended() and time.monotonic() < until:
         time.sleep(0.02)  # no event shows when it listens
     return end, tcp_port
+
+
+def write_to_itself(
+    port: Mapping[str, Any], iterations: int, limit_s: float, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """One port with itself: the client's end, and the server's as ``server``."""
+    server, tcp_port = start_server(port, iterations, Path("server.out"), environment)
+    words = make_command(port, tcp_port, iterations, "127.0.0.1")
+    client = WriteEnd(words, Path("client.out"), str(port["device"]), environment)
+    found = client.wait(limit_s)
+    return {
+        **_describe_port(port),
+        **found,
+        "server": server.wait(limit_s if found["exit_code"] == 0 else 1.0),
+    }
 
 
 def explain_missing() -> str:
@@ -117,12 +144,7 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     loopback = []
     for port in ports[world.rank]:
         world.set_phase(f"{PROGRAM} of {port['device']} with itself")
-        server, tcp_port = start_server(port, iterations, Path("server.out"))
-        client = WriteEnd(make_command(port, tcp_port, iterations, "127.0.0.1"), Path("client.out"))
-        found = client.wait(limit_s)
-        loopback.append(
-            {**_describe_port(port), **found, "server": server.wait(1.0 if found["exit_code"] else limit_s)}
-        )
+        loopback.append(write_to_itself(port, iterations, limit_s))
     writes = []
     for number, pairs in enumerate(arguments["rounds"]):
         partner = {one: other for a, b in pairs for one, other in ((a, b), (b, a))}.get(world.rank)
@@ -151,7 +173,8 @@ def _run_round(
             found, role = server.wait(limit_s + 1.0), "server"
         else:
             address, tcp_port = addresses[partner]
-            client = WriteEnd(make_command(port, int(tcp_port), iterations, str(address)), Path("client.out"))
+            words = make_command(port, int(tcp_port), iterations, str(address))
+            client = WriteEnd(words, Path("client.out"), str(port["device"]))
             found, role = client.wait(limit_s), "client"
         done = [
             {**_describe_port(port), **found, "role": role, "peer": partner, "rail": rail, "round": number}
@@ -161,4 +184,6 @@ def _run_round(
 
 
 def _describe_port(port: Mapping[str, Any]) -> dict[str, Any]:
-    return {"device": port["device"], "port": port["port"]}
+    """Which port it was, and why its ends ran on any CPU: empty if they ran next to it."""
+    _, unpinned = numa.find_near_cpus(str(port["device"]))
+    return {"device": port["device"], "port": port["port"], "unpinned": unpinned}

@@ -9,13 +9,17 @@ from clustercheck.checks import (
     all_reduce,
     bandwidth,
     collective,
+    cpu_stream,
     data_parallel,
+    gpudirect_write,
     inference_latency,
+    nccl_loopback,
     nccl_tests,
     paddle_run_check,
     peer_ports,
     rdma_write,
     sharding,
+    storage_io,
 )
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nccl, training
@@ -36,7 +40,14 @@ from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent
 from clustercheck.running.suites import Suite
 
 FRAMEWORK = "paddle"
-WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, "training_torch"}
+WITHOUT_PADDLE = {
+    peer_ports.JOB,
+    rdma_write.JOB,
+    gpudirect_write.JOB,
+    cpu_stream.JOB,
+    storage_io.JOB,
+    "training_torch",
+}
 CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 
 
@@ -77,10 +88,8 @@ def _run_connected(
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = run_collectives(runner, evidence, left)
-    if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
-        evidence = runner.run_without_framework(evidence, nccl_tests.JOB, left)
-    if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
-        evidence = run_rdma_writes(runner, evidence, with_rdma)
+    evidence = _run_programs(runner, wanted, evidence, left)
+    evidence = _run_on_hosts(runner, wanted, evidence, left)
     if paddle_run_check.JOB in wanted:
         evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
     for job in (data_parallel.JOB, sharding.JOB):
@@ -92,6 +101,39 @@ def _run_connected(
     if inference_latency.JOB in wanted:
         evidence = runner.run(evidence, inference_latency.JOB, left)
     return evidence, isolated
+
+
+def _run_programs(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
+) -> Evidence:
+    """nccl-tests and perftest, as far as NCCL was used and the nodes have RDMA ports."""
+    with_rdma = rdma_write.with_ports(evidence, nodes)
+    if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
+        evidence = runner.run_without_framework(evidence, nccl_tests.JOB, nodes)
+    if nccl_loopback.JOB in wanted and nccl.HEARD in evidence.jobs and with_rdma:
+        evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma)
+    if rdma_write.JOB in wanted and with_rdma:
+        evidence = run_rdma_writes(runner, evidence, with_rdma)
+    if gpudirect_write.JOB in wanted and (joined := gpudirect_write.joined_gpus(evidence, nodes)):
+        pairs = list(joined.values())
+        evidence = runner.run_without_framework(evidence, gpudirect_write.JOB, list(joined), pairs=pairs)
+    return evidence
+
+
+def _run_on_hosts(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
+) -> Evidence:
+    """What measures the hosts beside their GPUs: memory, and the storage that may be measured."""
+    if cpu_stream.JOB in wanted:
+        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, nodes)
+    if storage_io.JOB in wanted and (places := storage_io.places_of(evidence, nodes)):
+        arguments = {node: storage_io.mount_arguments(of_node) for node, of_node in places.items()}
+        evidence = runner.run_without_framework(
+            evidence, storage_io.JOB, list(places),
+            container_arguments=arguments, places=[list(each) for each in places.items()],
+            timeout_s=runner.suite.jobs[storage_io.JOB].timeout_s * max(map(len, places.values())),
+        )  # fmt: skip
+    return evidence
 
 
 def _find_obstacle(evidence: Evidence, nodes: Sequence[str]) -> str:

@@ -49,6 +49,7 @@ class JobRunner:
         nodes: Sequence[str],
         *,
         timeout_s: float | None = None,
+        container_arguments: Mapping[str, tuple[str, ...]] | None = None,
         **more: Any,
     ) -> Evidence:
         """The same for one rank per node; the ranks use a secret of their own to connect to each other."""
@@ -61,7 +62,10 @@ class JobRunner:
             "variables": sorted(names),
             "secret": secrets.token_hex(16),
         }
-        outcome = self.launch(evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s)
+        outcome = self.launch(
+            evidence, job, nodes, arguments,
+            ranks_per_node=1, timeout_s=timeout_s, more_arguments=container_arguments or {},
+        )  # fmt: skip
         return add_outcome(evidence, job, outcome)
 
     def launch(
@@ -75,15 +79,20 @@ class JobRunner:
         ranks_per_node: int | None = None,
         environment: RankEnvironment | None = None,
         timeout_s: float | None = None,
+        more_arguments: Mapping[str, tuple[str, ...]] | None = None,
     ) -> JobOutcome | str:
         """The job's outcome, or why there is none.
 
-        ``name`` is its name if it runs more than once; ``timeout_s`` replaces the suite's time limit.
+        ``name`` is its name if it runs more than once; ``timeout_s`` replaces the suite's time limit;
+        ``more_arguments`` are of the containers, by node.
         """
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
         settings = {node: evidence.spec.settings_of(node) for node in nodes}
         of_node = {
-            node: (each.image, each.container_gpu_arguments if has_gpus else ())
+            node: (
+                each.image,
+                (each.container_gpu_arguments if has_gpus else ()) + (more_arguments or {}).get(node, ()),
+            )
             for node, each in settings.items()
         }
         image, container_arguments = of_node[nodes[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -118,7 +118,7 @@ def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> d
         "image": settings.image,
         "gpu_arguments": list(settings.container_gpu_arguments),
         "ended_runs": list(ended_runs),
-        "mounts": [asdict(mount) for mount in settings.mounts],
+        "mounts": [{"path": each.path, "type": each.type, "user": each.user} for each in settings.mounts],
     }
 
 

@@ -26,6 +26,7 @@ FIGURES: dict[str, dict[str, tuple[float, str]]] = {
     },
     "gpu_transfer": {"host_to_device": (25.9, "GB/s"), "device_to_host": (26.0, "GB/s")},
     "gpu_peers": {"peer_to_peer": (270.0, "GB/s"), "peer_latency": (2.2, "us")},
+    "gpu_exchange": {"peer_both_ways": (510.0, "GB/s")},
     "gpu_burn": {"burn_bf16": (255.0, "TFLOPS")},
 }
 JOBS = tuple(FIGURES)
@@ -91,6 +92,23 @@ def links(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
     }
 
 
+def exchanges(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
+    """What copies at the same time gave; the first GPU says what all of them reached together."""
+    places = [str(address) for address in addresses]
+    others = [place for number, place in enumerate(places) if number != rank % GPUS]
+    gbps = FIGURES["gpu_exchange"]["peer_both_ways"][0]
+    together = {
+        place: {"gbps": 262.0 + number / 10, "slowest_to": places[number - 1], "wrong": {}}
+        for number, place in enumerate(places)
+    }
+    return {
+        "both_ways": {
+            other: {"gbps": gbps + number / 10, "direct": True} for number, other in enumerate(others)
+        },
+        "together": {} if rank % GPUS else together,
+    }
+
+
 def rank_record(job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS) -> dict[str, Any]:
     """What a program says, a little otherwise on each GPU."""
     factor = 1 + (rank * 5 % 7 - 3) / 1000
@@ -105,6 +123,8 @@ def rank_record(job: str, rank: int, addresses: Sequence[str | None] = (None,) *
         verdict["burn"] = {"seconds": 60.2, "errors": 0, "windows": []}
     if job == "gpu_peers":
         verdict["peers"] = links(rank, addresses)
+    if job == "gpu_exchange":
+        verdict |= exchanges(rank, addresses)
     if job in ("gpu_burn", "gpu_transfer"):
         verdict["watch"] = dict(WATCH)
     return verdict

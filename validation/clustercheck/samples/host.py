@@ -9,7 +9,7 @@ from typing import Any
 
 from clustercheck.spec import Mount
 
-MOUNTS = (Mount("/data", "nfs", "trainer"), Mount("/scratch", "xfs"))
+MOUNTS = (Mount("/data", "nfs", "trainer", measure=True), Mount("/scratch", "xfs", measure=True))
 
 
 def host_parts() -> dict[str, Any]:

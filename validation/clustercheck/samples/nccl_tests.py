@@ -16,12 +16,24 @@ OF_A_SIZE = {8 << 20: 0.46, 16 << 20: 0.48, 32 << 20: 0.6, 64 << 20: 0.75, 128 <
              512 << 20: 0.95, 1 << 30: 0.98}  # fmt: skip
 
 
-def table(program: str, nodes: Sequence[str], gpus: int, gbps: float, wrong: int = 0) -> str:
-    """The output of one program over these nodes' GPUs; ``gbps`` is the largest size's bus bandwidth."""
-    ranks = len(nodes) * gpus
+def table(
+    program: str,
+    nodes: Sequence[str],
+    gpus: int,
+    gbps: float,
+    wrong: int = 0,
+    *,
+    sizes: tuple[int, int] = (LEAST, MOST),
+    flat: bool = False,
+) -> str:
+    """The output of one program over these nodes' GPUs, from the first to the last of ``sizes``.
+
+    ``gbps`` is the largest size's bus bandwidth, or each one's where the curve is ``flat``.
+    """
+    (least, most), ranks = sizes, len(nodes) * gpus
     a_process = gpus if len(nodes) == 1 else 1
     lines = [
-        f"# nThread 1 nGpus {a_process} minBytes {LEAST} maxBytes {MOST} step: 2(factor) warmup iters: 5 "
+        f"# nThread 1 nGpus {a_process} minBytes {least} maxBytes {most} step: 2(factor) warmup iters: 5 "
         "iters: 20 agg iters: 1 validation: 1 graph: 0",
         "#",
         "# Using devices",
@@ -34,11 +46,11 @@ def table(program: str, nodes: Sequence[str], gpus: int, gbps: float, wrong: int
     half = "time   algbw   busbw #wrong"
     lines += ["#", f"#       size         count      type   redop    root     {half}     {half}"]
     factor, of_one_rank = COLLECTIVES[program]
-    size, busbws = LEAST, []
-    while size <= MOST:
+    size, busbws = least, []
+    while size <= most:
         count = size // 4 // (ranks if of_one_rank else 1)
         exact = count * 4 * (ranks if of_one_rank else 1)
-        time_us = round(exact * factor(ranks) / (gbps * OF_A_SIZE.get(size, 1.0) * 1e3), 2)
+        time_us = round(exact * factor(ranks) / (gbps * (1.0 if flat else OF_A_SIZE.get(size, 1.0)) * 1e3), 2)
         algbw = exact / time_us / 1e3
         busbws.append(round(algbw * factor(ranks), 2))
         timing = f"{time_us:.2f} {algbw:.2f} {algbw * factor(ranks):.2f}"

@@ -16,12 +16,14 @@ from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import round_robin
 from clustercheck.samples import gpus
 from clustercheck.samples.dcgm import dcgm4_text
+from clustercheck.samples.fio import storage_verdict
 from clustercheck.samples.host import MOUNTS, host_parts
 from clustercheck.samples.links import link_parts, rdma_devices, rdma_ports, storage_nic
 from clustercheck.samples.machine import machine_parts
 from clustercheck.samples.nccl import nccl_logs
+from clustercheck.samples.nccl_loopback import loopback_verdict
 from clustercheck.samples.nccl_tests import nccl_tests_verdict
-from clustercheck.samples.rdma import rdma_write_verdict
+from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
 from clustercheck.samples.smi import (
     BUSES,
     DRIVER,
@@ -43,6 +45,7 @@ from clustercheck.samples.verdicts import (
     peer_ports_verdict,
     run_check_verdict,
     sharding_verdict,
+    stream_verdict,
     training_verdict,
 )
 from clustercheck.spec import ClusterSpec, NodeSpec
@@ -271,6 +274,12 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
                 "rdma_write", names, [rdma_write_verdict(r, names, pair_rounds) for r in range(nodes)]
             ),
             "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
+            "storage_io": job("storage_io", names, [storage_verdict(r, names) for r in range(nodes)]),
+            "cpu_stream": job("cpu_stream", names, [stream_verdict(r, nodes) for r in range(nodes)]),
+            "gpudirect_write": job(
+                "gpudirect_write", names, [gpudirect_verdict(r, names) for r in range(nodes)]
+            ),
+            "nccl_loopback": job("nccl_loopback", names, [loopback_verdict(r, names) for r in range(nodes)]),
             "collectives": job(
                 "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]
             ),

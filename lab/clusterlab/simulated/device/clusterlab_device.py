@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import random
 import struct
@@ -132,13 +133,62 @@ class SimulatedLink:
         return 0
 
 
+@dataclass
+class SimulatedRotation:
+    """Copies of all GPUs at the same time."""
+
+    addresses: Sequence[str]
+    rates_gbps: Mapping[frozenset[str], float]
+    noise: random.Random
+    direct: bool = True
+
+    def elapsed_s(self, shift: int, count: int, repeat: int) -> list[float]:
+        """By each device's own clock."""
+        targets = (*self.addresses[shift:], *self.addresses[:shift])
+        pairs = zip(self.addresses, targets, strict=True)
+        links = (SimulatedLink(self.rates_gbps[frozenset(pair)], self.noise) for pair in pairs)
+        return [link.elapsed_s(count, repeat) for link in links]
+
+    def wrong_bytes(self, shift: int, count: int, seed: int) -> list[int]:
+        """Every byte arrives."""
+        return [0] * len(self.addresses)
+
+
 class SimulatedPeers:
-    """The other GPUs of the node as one of them reaches them."""
+    """The other GPUs of the node as one of them reaches them; ``rates_gbps`` of every two of the node.
+
+    While several copies run, a GPU keeps its part of ``parts`` of them.
+    """
 
     method = "simulated copies between GPUs"
 
-    def __init__(self, rates_gbps: Mapping[str, float], noise: random.Random) -> None:
-        self._rates_gbps, self._noise = rates_gbps, noise
+    def __init__(
+        self,
+        own: str,
+        rates_gbps: Mapping[frozenset[str], float],
+        parts: Mapping[str, float],
+        noise: random.Random,
+    ) -> None:
+        self._own, self._noise = own, noise
+        self._rates_gbps = {
+            other: rate for pair, rate in rates_gbps.items() if own in pair for other in pair - {own}
+        }
+        self._together = {pair: rate * min(parts[one] for one in pair) for pair, rate in rates_gbps.items()}
+
+    def own(self) -> str:
+        """PCI address of this GPU."""
+        return self._own
+
+    @contextlib.contextmanager
+    def both_ways(self, other: str, count: int) -> Iterator[SimulatedLink]:
+        """The way to one of them and back, at the same time."""
+        yield SimulatedLink(self._together[frozenset((self._own, other))], self._noise)
+
+    @contextlib.contextmanager
+    def together(self, count: int) -> Iterator[SimulatedRotation]:
+        """All GPUs of the node."""
+        addresses = sorted({self._own, *self._rates_gbps})
+        yield SimulatedRotation(addresses, self._together, self._noise)
 
     def others(self) -> list[str]:
         """PCI addresses of the other GPUs."""
@@ -197,7 +247,17 @@ class SimulatedDevice:
         }
         self._noise = random.Random(gpu["uuid"])  # noqa: S311 - noise is not a secret
         self._peers = SimulatedPeers(
-            {str(other["pci_address"]): self._between_gbps(model, gpu, other) for other in others},
+            self.pci_address,
+            {
+                frozenset((str(one["pci_address"]), str(other["pci_address"]))): self._between_gbps(
+                    model, one, other
+                )
+                for one, other in itertools.combinations((gpu, *others), 2)
+            },
+            {
+                str(one["pci_address"]): one["performance"].get("peers_together", 1.0)
+                for one in (gpu, *others)
+            },
             self._noise,
         )
         self._spent_s = 0.0

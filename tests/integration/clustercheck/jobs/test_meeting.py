@@ -193,6 +193,72 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert first["within"]["all_reduce"]["text"] == "started\n"
 
 
+def test_the_loopback_of_the_adapters_leaves_nccl_nothing_but_the_network(tmp_path: Path) -> None:
+    perf = """[ "$1" = -h ] && exit 0
+echo "$NCCL_P2P_DISABLE$NCCL_SHM_DISABLE $NCCL_NVLS_ENABLE $*"
+echo "$HERE says" > "$NCCL_DEBUG_FILE\""""
+    programs = {"all_reduce_perf": perf, "nvidia-smi": 'echo "GPU 0: A"; echo "GPU 1: A"'}
+    first, second = ranks(tmp_path, programs, job="nccl_loopback")
+    assert first["run"]["text"] == "11 0 -g 2 -f 2 -c 1 -b 8 -e 64 -n 2 -w 1\n"
+    assert (first["gpus"], first["nccl_log"], second["nccl_log"]) == (2, "node0 says\n", "node1 says\n")
+
+
+def test_no_loopback_is_measured_without_nccl_tests_or_with_one_gpu(tmp_path: Path) -> None:
+    for verdict in ranks(tmp_path, {"nvidia-smi": 'echo "GPU 0: A"'}, job="nccl_loopback"):
+        assert "has no nccl-tests" in verdict["without"] and "run" not in verdict
+
+
+# --- fio
+
+# It writes its files and its result, as fio does; O_DIRECT is refused where the file says so.
+FIO = """case "$*" in *--direct=1*) [ -e "$SEEN" ] && { echo "fio: looks like your file system does not \
+support direct=1/buffered=0"; exit 1; };; esac
+for word in "$@"; do case $word in --output=*) out=${word#--output=};; esac; done
+touch clusterctl.0.0 && pwd >> "$HERE.places"; echo "{}" > "$out\""""
+
+
+def storage(tmp_path: Path, size: int = 1 << 20, fio: str = FIO) -> Any:
+    """Two ranks that measure one directory each; the first's is of an earlier run, too."""
+    shared = tmp_path / "shared"
+    (shared / ".clusterctl-storage-gpu01").mkdir(parents=True)
+    (shared / ".clusterctl-storage-gpu01" / "old").write_text("left", encoding="ascii")
+    (shared / "theirs").write_text("kept", encoding="ascii")
+    places = [[node, {"/data": str(shared)}] for node in ("gpu01", "gpu02")]
+    return ranks(tmp_path, {"fio": fio}, {**ASKED, "places": places, "size_bytes": size}, job="storage_io")
+
+
+def test_fio_writes_in_a_directory_of_the_nodes_own_and_nothing_is_left(tmp_path: Path) -> None:
+    first, second = storage(tmp_path)
+    assert (first["places"]["/data"]["json"], first["places"]["/data"]["direct"]) == ("{}\n", True)
+    assert second["places"]["/data"]["exit_code"] == 0
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
+
+
+def test_a_file_system_without_o_direct_is_measured_without(tmp_path: Path) -> None:
+    (tmp_path / "seen").touch()
+    first, _ = storage(tmp_path)
+    assert (first["places"]["/data"]["exit_code"], first["places"]["/data"]["direct"]) == (0, False)
+
+
+def test_a_file_system_without_room_is_not_written_to(tmp_path: Path) -> None:
+    first, _ = storage(tmp_path, size=1 << 60)
+    assert "bytes are free" in first["places"]["/data"]["unable"]
+    assert (tmp_path / "shared" / ".clusterctl-storage-gpu01" / "old").exists()  # nothing was touched
+
+
+def test_what_a_killed_fio_wrote_is_removed(tmp_path: Path) -> None:
+    first, _ = storage(tmp_path, fio="touch clusterctl.0.0; kill -9 $$")
+    assert first["places"]["/data"]["exit_code"] == -9
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
+
+
+def test_an_image_without_fio_is_reported(tmp_path: Path) -> None:
+    for verdict in ranks(
+        tmp_path, {"true": "true"}, {**ASKED, "places": [], "size_bytes": 1}, job="storage_io"
+    ):
+        assert (verdict["without"], verdict["places"]) == ("the image has no fio", {})
+
+
 # --- ib_write_bw
 
 # Its ends as perftest's: the server waits at a port for one client, and the client prints the table.
@@ -239,6 +305,41 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     assert time.monotonic() - begun < 4 * rdma_job.LISTEN_S  # two with itself and two for its partner
     assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
     assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
+
+
+def gpudirect(tmp_path: Path, helped: str, more: str = "") -> tuple[Any, Any]:
+    """Two ranks of two GPUs each, with an ib_write_bw of this help."""
+    programs, asked = perftest(tmp_path)
+    pairs = [{**port, "gpu": gpu} for gpu, port in enumerate(asked["ports"][0])]
+    program = f"[ \"$1\" = --help ] && {{ echo '{helped}'; exit 1; }}\n{more}\n{programs['ib_write_bw']}"
+    return tuple(  # type: ignore[return-value]
+        ranks(tmp_path, {"ib_write_bw": program}, {**asked, "pairs": [pairs, pairs]}, job="gpudirect_write")
+    )
+
+
+def test_each_gpu_is_measured_by_its_adapter_and_by_dma_buf_without_peermem(tmp_path: Path) -> None:
+    order = '[ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || exit 9; echo "$*" >> "$SEEN"'
+    first, _ = gpudirect(tmp_path, "--use_cuda=<cuda device id> --use_cuda_dmabuf", order)
+    assert [(e["gpu"], e["device"], e["exit_code"], e["way"]) for e in first["writes"]] == [
+        (0, "mlx5_0", 0, "DMA-BUF"),
+        (1, "mlx5_1", 0, "DMA-BUF"),
+    ]
+    assert all("--use_cuda" in line for line in (tmp_path / "seen").read_text(encoding="utf-8").splitlines())
+
+
+def test_after_two_gpus_that_hang_the_others_are_left(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path, limit_each_s=1)
+    pairs = [{**asked["ports"][0][0], "gpu": gpu} for gpu in range(4)]
+    help_ = "[ \"$1\" = --help ] && { echo '--use_cuda= --use_cuda_dmabuf'; exit 1; }"
+    program = f'{help_}\ncase "$*" in *gbits) exit 1;; *) sleep 600;; esac'
+    asked = {**asked, "pairs": [pairs, []]}
+    first, _ = ranks(tmp_path, {"ib_write_bw": program}, asked, job="gpudirect_write")
+    assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
+
+
+def test_an_ib_write_bw_without_cuda_measures_nothing_and_says_why(tmp_path: Path) -> None:
+    for verdict in gpudirect(tmp_path, "-a, --all"):
+        assert (verdict["unable"], verdict["writes"]) == ("this ib_write_bw was built without CUDA", [])
 
 
 def test_an_image_without_perftest_is_reported(tmp_path: Path) -> None:

@@ -202,7 +202,13 @@ def test_with_pytorch_only_jobs_without_paddle_run() -> None:
     launcher = FakeLauncher()
     document = run(launcher=launcher, spec=spec, suite="full")
     assert {job.framework for job in (*launcher.connections, *launcher.jobs, *launcher.alone)} == {"torch"}
-    assert {job.program for job in launcher.jobs} == {"rdma_write.py", "training_torch.py"}
+    assert {job.program for job in launcher.jobs} == {
+        "rdma_write.py",
+        "gpudirect_write.py",
+        "cpu_stream.py",
+        "storage_io.py",
+        "training_torch.py",
+    }
     assert set(verdicts(document, "peer-ports").values()) == {"pass"}
     assert set(verdicts(document, "training-numerics-pytorch").values()) == {"pass"}
     assert set(verdicts(document, "data-parallel").values()) == {"not_run"}

@@ -74,14 +74,14 @@ def ran(evidence: Evidence, answer: Any, suite: str = "quick") -> tuple[Evidence
 def test_one_launch_has_every_program_of_the_suite_with_its_arguments_and_the_framework() -> None:
     evidence = fresh()
     torch = replace(evidence.spec, framework="torch")
-    _, launcher = ran(replace(evidence, spec=torch), JobOutcome("gpu-programs", (), 1.0), "standard")
+    _, launcher = ran(replace(evidence, spec=torch), JobOutcome("gpu-programs", (), 1.0), "full")
     (spec,) = launcher.asked
     assert (spec.alone, spec.framework, spec.program) == (True, "torch", "gpu_programs.py")
     assert spec.arguments["framework"] == "torch"
     programs = {each["job"]: each["program"] for each in spec.arguments["programs"]}
     assert set(programs) == set(gpus.JOBS)
     assert programs["gpu_pattern"] == "gpu_memory"
-    assert spec.timeout_s == sum(load("standard").jobs[job].timeout_s for job in programs)
+    assert spec.timeout_s == sum(load("full").jobs[job].timeout_s for job in programs)
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,13 @@ def test_the_image_is_named_as_the_nodes_pull_it(
 
 
 def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> None:
-    mounts = [{"path": "/data", "type": "nfs", "user": "{{ site_user }}"}, {"path": "/scratch"}]
+    mounts = [
+        {"path": "/data", "type": "nfs", "user": "{{ site_user }}"},
+        {"path": "/scratch", "measure": True},
+    ]
     numbers = {"hardware_memory_gib": "{{ 1024 }}", "hardware_nvme": "{{ 4 }}"}
     told = spec.cluster_spec(made(directory, **numbers, validation_mounts=mounts))
-    expected = (Mount("/data", "nfs", "ops"), Mount("/scratch"))
+    expected = (Mount("/data", "nfs", "ops"), Mount("/scratch", measure=True))
     assert told.mounts == told.settings_of("gpu02").mounts == expected
     assert [(node.memory_gib, node.nvme) for node in told.nodes] == [(1024, 4)] * 2
     rails = spec.cluster_spec(made(directory, hardware_rdma_ports="{{ 8 }}", hardware_rdma_gbps=200))

@@ -33,7 +33,7 @@ OF_GPUS = {
     "sram-threshold", "remap-pending", "remap-failed", "recovery-reboot", "nvlink-down", "throttled",
     "power-brake", "pcie-narrow", "pcie-slow", "peer-access-off", "numa-skew", "gpu-slow", "power-limit-low",
     "nvlink-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-copy-corrupt", "gpu-launch-slow",
-    "gpu-memory-errors", "vbios-skew", "mig-enabled", "nvlink-errors",
+    "gpu-memory-errors", "vbios-skew", "mig-enabled", "nvlink-errors", "nvlink-slow-together",
 }  # fmt: skip
 
 
@@ -81,8 +81,8 @@ def test_in_a_year_of_days_every_fault_that_takes_no_minutes_is_drawn() -> None:
     days = (datetime.date(2026, 1, 1) + datetime.timedelta(day) for day in range(365))
     drawn = {case.kind for day in days for case in fault_cases.sample(day.isoformat(), 2)}
     assert set(faults.known()) - drawn == {
-        "driver-hung", "gpu-memory-errors", "nvlink-slow", "nvlink-one-way", "packet-loss", "pair-slow",
-        "rank-hang", "slow-link",
+        "driver-hung", "gpu-memory-errors", "nvlink-slow", "nvlink-slow-together", "nvlink-one-way",
+        "packet-loss", "pair-slow", "rank-hang", "slow-link",
     }  # fmt: skip
 
 

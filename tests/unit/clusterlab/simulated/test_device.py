@@ -14,7 +14,16 @@ from tests.support.phases import Phases
 from clustercheck.checks.support.gpu_ceilings import ceiling_of
 from clustercheck.expect import profiles
 from clustercheck.jobs import bench as benches
-from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_peers, gpu_transfer, watch
+from clustercheck.jobs import (
+    gpu_burn,
+    gpu_exchange,
+    gpu_gemm,
+    gpu_launch,
+    gpu_memory,
+    gpu_peers,
+    gpu_transfer,
+    watch,
+)
 from clustercheck.jobs.device import MEMBERS
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject
@@ -34,6 +43,7 @@ PROGRAMS = {
     "gpu_transfer": gpu_transfer,
     "gpu_burn": gpu_burn,
     "gpu_peers": gpu_peers,
+    "gpu_exchange": gpu_exchange,
 }
 
 
@@ -111,6 +121,8 @@ def test_what_hardware_json_says_is_wrong_is_measured_wrong(
         ("gpu_memory", "device_copy", {"memory": 0.5}),
         ("gpu_peers", "peer_to_peer", {"peers": 0.5}),
         ("gpu_peers", "peer_to_peer", {"sends": 0.5}),
+        ("gpu_exchange", "peer_both_ways", {"peers_together": 0.5}),
+        ("gpu_exchange", "peer_all_at_once", {"peers_together": 0.5}),
     ],
 )
 def test_a_slow_gpu_measures_slow(program: str, metric: str, change: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from clustercheck.model import Subject
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 TRANSFERS = ("host_to_device", "device_to_host")
+EXCHANGES = {"peer_both_ways": 2, "peer_all_at_once": 1}  # times what a GPU's links carry one way
 
 
 def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: str) -> float | None:
@@ -28,6 +29,9 @@ def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: 
         detected = _link(rank)
     elif metric == Metric.PEER_TO_PEER:
         detected = None  # by the profile's NVLinks: bridges are not distinguished from switches here
+    elif metric in EXCHANGES:
+        profile = evidence.profile(str(subject.node))
+        return EXCHANGES[metric] * profile.gpu_link_gbps if profile is not None else None
     else:
         return None
     profile = evidence.profile(str(subject.node))

@@ -13,6 +13,7 @@ from clustercheck.model import Subject, Verdict
 from clustercheck.samples.rdma import GBPS, write_text
 
 JOB = "rdma_write"
+JUST_BELOW = 0.95 * 0.9 * 200 / GBPS["mlx5_1"]  # 5 % under nine tenths of HDR's rate
 
 
 def _says(key: str, change: Callable[[RankOutcome, seeding.Raw], None]) -> seeding.Inject:
@@ -71,6 +72,7 @@ def faults(key: str) -> tuple[SeededFault, ...]:
     refused = "Unable to Connect the HCA's through the link\n"
     return (
         SeededFault("slow-port", _says(key, _at(0.4)), node),
+        SeededFault("just-below-the-floor", _says(key, _at(JUST_BELOW)), node),
         SeededFault("too-fast", _says(key, _at(1.9)), node, Verdict.NOT_RUN),
         SeededFault("refused", _says(key, _ends(1, refused)), node),
         SeededFault("does-not-end", _says(key, _ends(None)), node),
@@ -88,3 +90,13 @@ def faults(key: str) -> tuple[SeededFault, ...]:
 def slow_link() -> SeededFault:
     """One pair of ports is slow with each other alone."""
     return SeededFault("slow-link", _says("writes", _at(0.4, pair=True)), Subject("gpu02"))
+
+
+def slow_from_afar() -> SeededFault:
+    """A port below its floor, measured by a process that could not be kept on its NUMA node."""
+
+    def change(rank: RankOutcome, entry: seeding.Raw) -> None:
+        _at(0.6)(rank, entry)
+        entry["unpinned"] = "the container may use none of its NUMA node's CPUs"
+
+    return SeededFault("slow-from-afar", _says("loopback", change), Subject("gpu02"), Verdict.NOT_RUN)

@@ -7,11 +7,18 @@ Prototypes are those of cuda.h. Contexts are the devices' primary ones, which th
 from __future__ import annotations
 
 import ctypes
+import importlib
 import operator
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import cuda_exchange
+else:  # on a node they are single files beside this package
+    above = __package__.rpartition(".")[0]
+    cuda_exchange = importlib.import_module(f"{above}.cuda_exchange" if above else "cuda_exchange")
 
 LIBRARY = "libcuda.so.1"
 SUCCESS, ALREADY_ENABLED = 0, 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
@@ -81,6 +88,41 @@ class CudaPeers:
                 self._cuda, own=own, theirs=theirs, near=near, far=far, count=count,
                 stream=stream, start=start, end=end, direct=all(access),
             )  # fmt: skip
+
+    def own(self) -> str:
+        """PCI address of the own device."""
+        return self._address(self._own)
+
+    @contextmanager
+    def both_ways(self, other: str, count: int) -> Iterator[cuda_exchange.CudaExchange]:
+        """The own device and another, with buffers of ``count`` bytes. Raises PeerError."""
+        with ExitStack() as stack:
+            lanes, direct = self._lanes(stack, [self._own, self._devices[other]], count)
+            yield cuda_exchange.CudaExchange(self._cuda, lanes, direct)
+
+    @contextmanager
+    def together(self, count: int) -> Iterator[cuda_exchange.CudaRotation]:
+        """All devices of the node, with buffers of ``count`` bytes on each. Raises PeerError."""
+        devices = {self.own(): self._own, **self._devices}
+        addresses = sorted(devices)
+        with ExitStack() as stack:
+            lanes, direct = self._lanes(stack, [devices[address] for address in addresses], count)
+            yield cuda_exchange.CudaRotation(self._cuda, addresses, lanes, direct)
+
+    def _lanes(
+        self, stack: ExitStack, devices: Sequence[ctypes.c_int], count: int
+    ) -> tuple[list[cuda_exchange.CudaLane], bool]:
+        """A lane of each device, and whether all of them reach each other's memory."""
+        contexts = [stack.enter_context(self._context(device)) for device in devices]
+        access = [self._allow(one, peer) for one in contexts for peer in contexts if peer is not one]
+        lanes = []
+        for context in contexts:
+            sent, received = (stack.enter_context(self._memory(context, count)) for _ in range(2))
+            with self._cuda.current(context):
+                stream = stack.enter_context(self._stream())
+                start, end = (stack.enter_context(self._event()) for _ in range(2))
+            lanes.append(cuda_exchange.CudaLane(context, sent, received, stream, start, end))
+        return lanes, all(access)
 
     def _device(self, number: int) -> ctypes.c_int:
         device = ctypes.c_int()
