@@ -167,7 +167,7 @@ def _applied(limit: Limit, *, at_most: bool) -> float:
 
 def _changed(figure: Figure, reference: float) -> str:
     change = figure.measured / reference - 1
-    return f"{abs(change):.0%} {'below' if change < 0 else 'above'}"
+    return f"{100 * abs(change):.0f} % {'below' if change < 0 else 'above'}"
 
 
 def _said(figure: Figure) -> str:

@@ -39,7 +39,7 @@ def test_each_question_is_answered_by_itself() -> None:
         Part.PEERS: Verdict.PASS,
     }
     assert judged.verdict is Verdict.FAIL
-    assert judged.because == "275 TFLOPS: 8% below the 300 TFLOPS of run 1"
+    assert judged.because == "275 TFLOPS: 8 % below the 300 TFLOPS of run 1"
     assert judged.shown is not None and judged.shown.part is Part.BASELINE
     assert (judged.shown.limit, judged.shown.margin) == (285.0, -0.0351)
     assert A100.efficiency == pytest.approx(275 / 312, abs=1e-4)
