@@ -42,7 +42,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
     elif form == "table":
         text = terminal.render(files.load(chosen), colour=output is None and console.has_colours())
     else:
-        text = files.REPORTS[form][1](files.load(chosen))
+        text = "".join(files.REPORTS[form][1](files.load(chosen)))
     if output is None:
         (console.write_rendered if form == "table" else console.write)(text)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clustercheck.model import Culprit, Direction, Judged, JudgedPart, Part, Result, Subject, Verdict
@@ -41,10 +41,20 @@ class CulpritDetails:
     more_reasons: int
 
 
-def details(document: Document, culprit: Culprit) -> CulpritDetails:
+def culprit_details(document: Document) -> list[tuple[Culprit, CulpritDetails]]:
+    """Every culprit with its details."""
+    wrong: dict[str, list[Result]] = {}
+    for result in document.results:
+        if result.verdict is Verdict.FAIL and result.figures:
+            for node in {result.subject.node, result.subject.peer} - {None}:
+                wrong.setdefault(str(node), []).append(result)
+    return [(culprit, _details(culprit, wrong.get(culprit.node, ()))) for culprit in document.culprits]
+
+
+def _details(culprit: Culprit, wrong: Sequence[Result]) -> CulpritDetails:
     """Its wrong figures, the worst of each quantity, and those reasons that neither they nor its line say."""
     worst: dict[tuple[str, str], tuple[Result, Judged]] = {}
-    for result, judged in _wrong(document, culprit):
+    for result, judged in _figures(culprit, wrong):
         key = (result.check, judged.figure.metric)
         if key not in worst or _margin(judged) < _margin(worst[key][1]):
             worst[key] = (result, judged)
@@ -63,13 +73,11 @@ def details(document: Document, culprit: Culprit) -> CulpritDetails:
     )
 
 
-def _wrong(document: Document, culprit: Culprit) -> Iterator[tuple[Result, Judged]]:
+def _figures(culprit: Culprit, wrong: Sequence[Result]) -> Iterator[tuple[Result, Judged]]:
     """Of those checks alone that its reasons name: it may be a mere victim in others."""
     named = {reason.partition(":")[0] for reason in (culprit.because, *culprit.reasons)}
-    for result in document.results:
-        if result.verdict is not Verdict.FAIL or not result.figures or result.check not in named:
-            continue
-        if not _is_of(culprit, result.subject):
+    for result in wrong:
+        if result.check not in named or not _is_of(culprit, result.subject):
             continue
         for judged in result.figures:
             if judged.verdict is Verdict.FAIL:

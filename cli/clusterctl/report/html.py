@@ -45,7 +45,7 @@ def _context(document: Document) -> dict[str, Any]:
     maps = heat.maps(document)
     return {
         "document": document,
-        "culprits": [(culprit, culprits.details(document, culprit)) for culprit in document.culprits],
+        "culprits": culprits.culprit_details(document),
         "schema": SCHEMA,
         "headline": view.headline(document),
         "sentence": view.SENTENCES[document.verdict],

@@ -32,9 +32,9 @@ def render(document: Document) -> str:
         ]
     if document.culprits:
         lines += ["", "## Faulty components", ""]
-        for culprit in document.culprits:
+        for culprit, details in culprits.culprit_details(document):
             lines.append(f"- **{_text(culprit_name(culprit))}**: {_text(culprit.because)}")
-            lines += _details(culprits.details(document, culprit))
+            lines += _details(details)
             if culprit.remedy:
                 lines.append(f"  - Remedy: {_text(culprit.remedy)}")
     if compared := change.comparison(document):

@@ -44,8 +44,8 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     )
     style = "bold green" if document.verdict == "pass" else STYLES[document.verdict]
     lines: list[RenderableType] = [Text(view.headline(document), style=style), view.summary(document)]
-    for culprit in document.culprits:
-        lines += _culprit(document, culprit)
+    for culprit, details in culprits.culprit_details(document):
+        lines += _culprit(culprit, details)
     questions = view.open_questions(document)[:MAX_SHOWN]
     for question in questions:
         lines += _question(question)
@@ -67,10 +67,9 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _culprit(document: Document, culprit: Culprit) -> Iterator[RenderableType]:
+def _culprit(culprit: Culprit, details: culprits.CulpritDetails) -> Iterator[RenderableType]:
     """One line, and below it the figures that it is about, other reasons, and the remedy."""
     yield Text.assemble("\n", (culprit_name(culprit), "bold red"), f": {culprit.because}")
-    details = culprits.details(document, culprit)
     if details.figures:
         yield Padding(_figures(details.figures), (0, 0, 0, 2))
     if details.more_figures:

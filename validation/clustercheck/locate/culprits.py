@@ -55,8 +55,10 @@ class _Suspicion:
 
     @property
     def sentence(self) -> str:
-        """The first reason in one line, and which other checks fail."""
-        first = one_line(self.reasons[0], MAX_SENTENCE) if self.reasons else ""
+        """The first reason in one line, and which other checks fail: what is below is judged first."""
+        if not self.reasons:
+            return ""
+        first = one_line(self.reasons[0], MAX_SENTENCE)
         others = dict.fromkeys(
             "suspected by fault isolation" if reason.startswith(CANNOT_TELL) else reason.partition(":")[0]
             for reason in self.reasons[1:]
@@ -161,7 +163,8 @@ def _add_part_failures(
             first, second = sorted((node, str(peer)))
             suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
         elif gpu is None or PLACE_UNKNOWN in result.evidence:
-            suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
+            because = f"{result.check}: {result.because}"
+            suspicions["node", node, None, None].add(because, result.remedy)
         elif (result.check, node) in everywhere:
             because = f"{result.check}: on every GPU: {result.because}"
             if not any(
@@ -171,7 +174,8 @@ def _add_part_failures(
                 suspicions["node", node, None, None].add_effect(because, result.remedy)
         else:
             scope = "gpu" if (node, gpu) in on_gpu else "link"
-            suspicions[scope, node, gpu, None].add_effect(f"{result.check}: {result.because}", result.remedy)
+            because = f"{result.check}: {result.because}"
+            suspicions[scope, node, gpu, None].add_effect(because, result.remedy)
 
 
 def _find_failures_of_all_gpus(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:

@@ -188,7 +188,10 @@ def _judged(judged: Judged, conditions: dict[int, Any]) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """The value in what JSON knows: no infinity, no NaN, no other types."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is not float and isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(each) for each in value]

@@ -23,6 +23,10 @@ RENDERED: dict[str, Callable[[Document], str]] = {
 }
 
 
+def details_of(document: Document, culprit: Culprit) -> culprits.CulpritDetails:
+    return dict(culprits.culprit_details(document))[culprit]
+
+
 @pytest.fixture(scope="module")
 def after_upgrade() -> Document:
     return upgraded()
@@ -90,7 +94,7 @@ def test_a_culprits_line_is_one_and_its_figures_are_below_it(after_upgrade):
         "gpu-gemm: 38 to 40 % slower in all five precisions than its peers, its baseline and the floor"
         in (culprit.reasons)
     )
-    found = culprits.details(after_upgrade, culprit)
+    found = details_of(after_upgrade, culprit)
     rows = {(one.check, one.quantity): one for one in found.figures}
     gemm = rows["gpu-gemm", "gemm bf16"]
     assert gemm.measured == "161.0 TFLOPS" and gemm.who == ""
@@ -106,17 +110,16 @@ def test_reasons_without_figures_are_listed_and_a_victims_figures_are_not_its_ow
     """A pair is slow by its other end: what the node itself fails is another matter."""
     document = failing()
     other = next(culprit for culprit in document.culprits if culprit.node == "gpu02")
-    found = culprits.details(document, other)
+    found = details_of(document, other)
     assert found.figures == ()
     assert [reason.partition(":")[0] for reason in found.reasons] == ["fabric-manager"]
     slow = next(culprit for culprit in document.culprits if culprit.node == "gpu03" and culprit.gpu is None)
-    (pair,) = culprits.details(document, slow).figures
+    (pair,) = details_of(document, slow).figures
     assert (pair.check, pair.who) == ("pair-bandwidth", "gpu01 - gpu03")
 
 
 def test_of_very_many_reasons_and_quantities_the_rest_is_counted(after_upgrade):
     reasons = tuple(f"check-{number}: bad" for number in range(9))
-    found = culprits.details(
-        after_upgrade, Culprit("node", "gpu04", "check-0: bad; also: more", "", reasons=reasons)
-    )
+    culprit = Culprit("node", "gpu04", "check-0: bad; also: more", "", reasons=reasons)
+    found = details_of(replace(after_upgrade, culprits=(culprit,)), culprit)
     assert (len(found.reasons), found.more_reasons) == (culprits.MAX_REASONS, 2)
