@@ -45,10 +45,11 @@ def judge_all(
     Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions.
     """
     together: dict[Hashable, list[float]] = defaultdict(list)
+    texts: dict[int, str] = {}
     keys: dict[K, list[Hashable]] = {}
     for subject, mine in figures.items():
         of_kind = kind(subject)
-        keys[subject] = [_equal(of_kind, figure) for figure in mine]
+        keys[subject] = [_equal(of_kind, figure, texts) for figure in mine]
         for key, figure in zip(keys[subject], mine):
             together[key].append(figure.measured)
     equals = {key: peers.equals(values) for key, values in together.items()}
@@ -60,8 +61,13 @@ def judge_all(
     }
 
 
-def _equal(kind: Hashable, figure: Figure) -> Hashable:
-    return kind, figure.metric, figure.unit, repr(sorted(figure.conditions.items()))
+def _equal(kind: Hashable, figure: Figure, texts: dict[int, str]) -> Hashable:
+    """``texts`` are those of conditions that were met before, by identity: the figures outlive them."""
+    conditions = figure.conditions
+    text = texts.get(id(conditions))
+    if text is None:
+        text = texts.setdefault(id(conditions), repr(sorted(conditions.items())))
+    return kind, figure.metric, figure.unit, text
 
 
 def _ceiling(figure: Figure) -> JudgedPart | None:
@@ -141,24 +147,20 @@ def _part(
     bound = _applied(limit, at_most=upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
     distance = bound - figure.measured if upper else figure.measured - bound
-    return _alike(
-        JudgedPart(
-            part,
-            limit=round(bound, 6),
-            source=limit.source,
-            method=limit.method,
-            tolerance=round(limit.tolerance, 6),
-            verdict=Verdict.PASS if inside else otherwise,
-            margin=round(distance / bound, 4) if bound else 0.0,
-            because="" if inside else because(bound),
-        )
+    return _judged_part(
+        part,
+        round(bound, 6),
+        limit.source,
+        limit.method,
+        round(limit.tolerance, 6),
+        Verdict.PASS if inside else otherwise,
+        round(distance / bound, 4) if bound else 0.0,
+        "" if inside else because(bound),
     )
 
 
-@lru_cache(maxsize=65536)
-def _alike(judged: JudgedPart) -> JudgedPart:
-    """One object for the many that are alike: thousands of GPUs have one limit, margins have four digits."""
-    return judged
+# One object for the many that are alike: thousands of GPUs have one limit, margins have four digits.
+_judged_part = lru_cache(maxsize=65536)(JudgedPart)
 
 
 def _applied(limit: Limit, *, at_most: bool) -> float:
