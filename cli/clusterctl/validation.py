@@ -191,7 +191,7 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
             raise
     replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
     environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
-    return replace(document, environment=environment)
+    return replace(document, environment=environment, raw={})  # written: the reports need the room
 
 
 def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:

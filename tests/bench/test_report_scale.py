@@ -1,6 +1,6 @@
-"""What judging and reporting take of the controller: 8 to 1,000 nodes, eight GPUs each, simulated evidence.
+"""What judging and reporting take of the controller: 8 to 4,000 nodes, eight GPUs each, simulated evidence.
 
-`script/test --bench -- tests/bench/test_report_scale.py -s` writes the table of docs/performance.md in two
+`script/test --bench -- tests/bench/test_report_scale.py -s` writes the table of docs/performance.md in ten
 minutes of one core. A size can be measured alone (`-k 64-nodes`): the others are kept.
 """
 
@@ -20,7 +20,7 @@ from . import figures
 
 pytestmark = pytest.mark.bench
 
-SIZES = (8, 64, 512, 1000)
+SIZES = (8, 64, 512, 1000, 4000)
 SUITE = "quick"
 COMMAND = "script/test --bench -- tests/bench/test_report_scale.py -s"
 BEGIN, END = "<!-- reports: written by the bench -->", "<!-- end of reports -->"

@@ -44,6 +44,11 @@ def failed_of(document: Document) -> list[Document]:
     return [result for result in document["results"] if result["verdict"] == "fail"]
 
 
+def reasons_of(culprit: dict[str, Any]) -> list[str]:
+    """Its line, and all reasons in full where that does not have them."""
+    return [culprit["because"], *culprit.get("reasons", ())]
+
+
 def assert_found(document: Document, *cases: Case) -> None:
     """Each is found by its checks and blamed on its place, in words of its own; and nobody else is."""
     blamed = {(one["node"], one["gpu"]): one for one in document["culprits"] if one["node"]}
@@ -54,7 +59,7 @@ def assert_found(document: Document, *cases: Case) -> None:
         culprit = blamed[case.node, gpu_of(case, document)]
         found_by = {result["check"] for result in failed}
         assert set(case.fault.caught_by) <= found_by, (case.kind, found_by)
-        assert case.because in culprit["because"], (case.kind, culprit)
+        assert any(case.because in reason for reason in reasons_of(culprit)), (case.kind, culprit)
         assert case.remedy in culprit["remedy"], (case.kind, culprit)
         assert case.peer in (None, REGISTRY, culprit["peer"]), culprit
     # What concerns a whole node may show at each of its GPUs; what concerns a GPU shows there alone. A server

@@ -77,6 +77,17 @@ def compared() -> Document:
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
+def upgraded() -> Document:
+    """Eight nodes after another kernel: memory is a little slower everywhere, one GPU much in products."""
+    then = judged(_like_real(healthy(8))).as_json()
+    for node in then["environment"]["nodes"].values():
+        node["kernel"] = "6.1.0-38-amd64"
+    evidence = _slow_gpu("gpu04", 2, 0.6)(_like_real(healthy(8)))
+    evidence = Seeds("gpu_memory").scaled(None, None, 0.96)(evidence)
+    found = baseline.from_result(then, where="then")
+    return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
+
+
 def many(nodes: int) -> Document:
     """A large cluster with some of everything in it, measured in pairs as a search would."""
     evidence = large_evidence(nodes)

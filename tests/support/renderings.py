@@ -306,5 +306,5 @@ RENDERINGS: Mapping[str, Callable[[str], None]] = {
 
 def reports_of(document: Document) -> dict[str, str]:
     """Every report, as it is written to a file or to the terminal."""
-    made = {name: render(document) for name, (_, render) in files.REPORTS.items()}
+    made = {name: "".join(render(document)) for name, (_, render) in files.REPORTS.items()}
     return {**made, "table": terminal.render(document), "json": "".join(files.pieces(document.members()))}

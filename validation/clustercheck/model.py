@@ -241,7 +241,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Culprit:
-    """A faulty component. ``scope`` is node, gpu, link, rail or switch."""
+    """A faulty component. ``scope`` is node, gpu, link, rail or switch.
+
+    ``because`` is one line; ``reasons`` are all of them in full, where that line does not say everything.
+    """
 
     scope: str
     node: str
@@ -249,6 +252,7 @@ class Culprit:
     remedy: str
     gpu: int | None = None
     peer: str | None = None
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
         colour = output is None and console.has_colours()
         text = files.render(chosen, partial(terminal.render, colour=colour))
     else:
-        text = files.render(chosen, files.REPORTS[form][1])
+        text = files.render(chosen, lambda document: "".join(files.REPORTS[form][1](document)))
     if output is None:
         (console.write_rendered if form == "table" else console.write)(text)
         return

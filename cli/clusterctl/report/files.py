@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,37 @@ from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
 RESULT = chain.RESULT
+LINES_AT_ONCE = 1000
 
 
-def _plain(render: Callable[[Document], str]) -> Callable[[Document], str]:
+Report = Callable[[Document], Iterator[str]]
+
+
+def _plain(render: Callable[[Document], str]) -> Report:
     """The same report without control characters: somebody will print the file to a terminal."""
-    return lambda document: plain_text(render(document))
+    return lambda document: iter((plain_text(render(document)),))
 
 
-REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
+def _plain_lines(lines: Report) -> Report:
+    """The same of a report that comes in whole lines: no control sequence goes across the end of one."""
+
+    def cleaned(document: Document) -> Iterator[str]:
+        made = lines(document)
+        while part := "".join(islice(made, LINES_AT_ONCE)):
+            yield plain_text(part)
+
+    return cleaned
+
+
+REPORTS: Mapping[str, tuple[str, Report]] = {
     "html": ("report.html", _plain(html.render)),
-    "junit": ("junit.xml", _plain(junit.render)),
+    "junit": ("junit.xml", _plain_lines(junit.lines)),
     "markdown": ("report.md", _plain(markdown.render)),
-    "prometheus": ("metrics.prom", _plain(prometheus.render)),
+    "prometheus": ("metrics.prom", _plain_lines(prometheus.lines)),
 }
 MODE = 0o644
 MAX_REASON = 200
+ENCODE = json.JSONEncoder(default=str).encode
 
 
 def write_result(run: Run, document: Document) -> None:
@@ -62,12 +79,12 @@ def pieces(members: Mapping[str, Any]) -> Iterator[str]:
         yield f"{opening}{json.dumps(key)}: "
         opening = ",\n"
         if isinstance(value, (list, Iterator)):
-            yield from _lines("[]", (json.dumps(item, default=str) for item in value))
+            yield from _lines("[]", map(ENCODE, value))
         elif isinstance(value, Mapping):
-            each = ((json.dumps(name), json.dumps(item, default=str)) for name, item in value.items())
+            each = ((json.dumps(name), ENCODE(item)) for name, item in value.items())
             yield from _lines("{}", (f"{name}: {item}" for name, item in each))
         else:
-            yield json.dumps(value, default=str)
+            yield ENCODE(value)
     yield "\n}\n" if members else "{}\n"
 
 

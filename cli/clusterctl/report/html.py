@@ -15,6 +15,7 @@ from clustercheck.result.document import SCHEMA, Document, plain
 from clusterctl.engine.wording import counted
 from clusterctl.report import (
     change,
+    culprits,
     curve,
     expectation,
     heat,
@@ -44,6 +45,7 @@ def _context(document: Document) -> dict[str, Any]:
     maps = heat.maps(document)
     return {
         "document": document,
+        "culprits": culprits.culprit_details(document),
         "schema": SCHEMA,
         "headline": view.headline(document),
         "sentence": view.SENTENCES[document.verdict],
@@ -128,8 +130,10 @@ def _environment() -> jinja2.Environment:
         bound=expectation.bound,
         signed=_signed,
         drawn=heat.svg,
+        worst=change.worst_name,
         percent=lambda share: "–" if share is None else f"{share:.0%}",
     )
+    environment.tests.update(unchanged=change.is_even)
     return environment
 
 

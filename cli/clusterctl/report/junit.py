@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from xml.etree import ElementTree as ET
+from collections.abc import Iterator, Mapping
 
-from clustercheck.model import Result, Verdict
+from clustercheck.model import Result, Subject, Verdict
 from clustercheck.result.document import Document
 from clusterctl.report import view
 from clusterctl.report.subjects import subject_name
@@ -22,36 +22,57 @@ def render(document: Document) -> str:
     fail is a failure; not_run an error, since what did not run is never green; excluded is skipped; a warning
     passes, with its reason as output.
     """
+    return "".join(lines(document))
+
+
+def lines(document: Document) -> Iterator[str]:
+    """The same in pieces of whole lines: a thousand nodes have two hundred thousand cases."""
     groups = view.check_groups(document)
     results = [result for group in groups for result in group.results]
-    root = ET.Element("testsuites", {"name": _clean(view.headline(document)), **_counts(results)})
+    whole = {"name": view.headline(document), **_counts(results), "time": f"{view.duration_s(document):.0f}"}
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n'
+    if not groups:
+        yield f"<testsuites {_attributes(whole)} />\n"
+        return
+    yield _opening("testsuites", whole)
+    properties = _properties(document)
+    names: dict[Subject, str] = {}
     for group in groups:
         about = {
-            "name": _clean(group.check),
-            "timestamp": _clean(document.started.removesuffix("Z")),
-            "hostname": _clean(document.cluster),
+            "name": group.check,
+            "timestamp": document.started.removesuffix("Z"),
+            "hostname": document.cluster,
         }
-        suite = ET.SubElement(root, "testsuite", {**about, **_counts(group.results)})
+        yield f"  {_opening('testsuite', {**about, **_counts(group.results)})}{properties}"
+        before = f"    <testcase {_attributes({'classname': group.check})}"
         for result in group.results:
-            _case(suite, result)
-    _properties(root, document)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+            name = names.get(result.subject)
+            if name is None:
+                name = names.setdefault(result.subject, _attributes({"name": subject_name(result.subject)}))
+            yield from _case(f'{before} {name} time="0"', result)
+        yield "  </testsuite>\n"
+    yield "</testsuites>\n"
 
 
-def _properties(root: ET.Element, document: Document) -> None:
-    root.set("time", f"{view.duration_s(document):.0f}")
+def _opening(tag: str, attributes: Mapping[str, str]) -> str:
+    return f"<{tag} {_attributes(attributes)}>\n"
+
+
+def _attributes(attributes: Mapping[str, str]) -> str:
+    return " ".join(f'{name}="{_escaped(_clean(value))}"' for name, value in attributes.items())
+
+
+def _properties(document: Document) -> str:
     facts = {
         "run": document.run,
         "suite": document.suite,
         "verdict": document.verdict,
         "simulated": str(document.simulated).lower(),
     }
-    for suite in root:
-        properties = ET.Element("properties")
-        for name, value in facts.items():
-            ET.SubElement(properties, "property", name=name, value=_clean(value))
-        suite.insert(0, properties)
+    listed = (
+        f"      <property {_attributes({'name': name, 'value': value})} />\n" for name, value in facts.items()
+    )
+    return f"    <properties>\n{''.join(listed)}    </properties>\n"
 
 
 def _counts(results: list[Result] | tuple[Result, ...]) -> dict[str, str]:
@@ -64,28 +85,39 @@ def _counts(results: list[Result] | tuple[Result, ...]) -> dict[str, str]:
     }
 
 
-def _case(suite: ET.Element, result: Result) -> None:
-    case = ET.SubElement(
-        suite, "testcase", classname=_clean(result.check), name=_clean(subject_name(result.subject)), time="0"
-    )
+def _case(opening: str, result: Result) -> Iterator[str]:
     kind = ELEMENTS.get(result.verdict)
-    because = _clean(result.because or "no reason given")
+    because = result.because or "no reason given"
     if result.verdict is Verdict.WARNING:
-        ET.SubElement(case, "system-out").text = f"warning: {because}"
-    if kind is None:
-        return
-    element = ET.SubElement(case, kind, message=because)
-    if kind != "skipped":
-        element.set("type", result.verdict.value)
-        lines = [
+        yield f"{opening}>\n      <system-out>{_text(f'warning: {because}')}</system-out>\n    </testcase>\n"
+    elif kind is None:
+        yield f"{opening} />\n"
+    elif kind == "skipped":
+        yield f"{opening}>\n      <{kind} {_attributes({'message': because})} />\n    </testcase>\n"
+    else:
+        told = [
             because,
             f"measured: {view.value(result.measured, result.unit)}",
             f"expected: {view.value(result.expected, result.unit)}",
         ]
         if result.remedy and kind == "failure":
-            lines.append(f"what to do: {result.remedy}")
-        element.text = _clean("\n".join(lines))
+            told.append(f"what to do: {result.remedy}")
+        attributes = _attributes({"message": because, "type": result.verdict.value})
+        text = _text("\n".join(told))
+        yield f"{opening}>\n      <{kind} {attributes}>{text}</{kind}>\n    </testcase>\n"
 
 
 def _clean(text: str) -> str:
-    return NOT_XML.sub("?", text)
+    return text if text.isascii() and text.isprintable() else NOT_XML.sub("?", text)
+
+
+def _text(text: str) -> str:
+    return _clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _escaped(text: str) -> str:
+    """In an attribute white space is kept by its number: a reader makes spaces of it otherwise."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    if escaped.isprintable():
+        return escaped
+    return escaped.replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#09;")

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from clustercheck.model import Culprit, Result, Subject, Verdict
@@ -20,10 +21,10 @@ Sample = tuple[str, float]  # labels as text
 
 
 class Placed(NamedTuple):
-    """A result at one node, None for the group, with its labels as text."""
+    """A result at one node, None for the group; ``place`` are the labels that say where, as text."""
 
     node: str | None
-    labels: str
+    place: str
     result: Result
 
 
@@ -38,11 +39,17 @@ UNITS: Mapping[str, tuple[str, float]] = {
 
 def render(document: Document) -> str:
     """The text; every sample has the labels ``cluster`` and ``simulated``."""
+    return "".join(lines(document))
+
+
+def lines(document: Document) -> Iterator[str]:
+    """The same line by line: a thousand nodes have a quarter of a million."""
     common = {"cluster": document.cluster, "simulated": str(document.simulated).lower()}
     results = _by_node(document.results, common)
-    measured = ((one.labels, one.result.unit, one.result.measured) for one in results)
-    expected = ((one.labels, one.result.unit, one.result.expected) for one in _strictest(results, common))
-    families = [
+    measured = [(one, one.result.unit, one.result.measured) for one in results]
+    expected = [(one, one.result.unit, one.result.expected) for one in _strictest(results)]
+    start = _text(common)[:-1]
+    families = (
         _family(
             "clusterctl_validation_verdict",
             "Verdict of the last validation: 1 for the one that it is, 0 for the others.",
@@ -76,25 +83,26 @@ def render(document: Document) -> str:
         _family(
             "clusterctl_check_passed",
             "1 if a check passed or warns, 0 if it failed or did not run; excluded ones are absent.",
-            [
-                (one.labels, float(one.result.verdict in (Verdict.PASS, Verdict.WARNING)))
+            (
+                (_labels(start, one), float(one.result.verdict in (Verdict.PASS, Verdict.WARNING)))
                 for one in results
                 if one.result.verdict is not Verdict.EXCLUDED
-            ],
+            ),
         ),
         _family(
             "clusterctl_check_efficiency_ratio",
             "Measured over the peak of links, lanes and adapters as detected, 0 to 1.",
-            [
-                (one.labels, float(one.result.efficiency))
+            (
+                (_labels(start, one), float(one.result.efficiency))
                 for one in results
                 if one.result.efficiency is not None
-            ],
+            ),
         ),
-        *_figures("measured", "What a check measured", measured),
-        *_figures("expected", "What a check expected", expected),
-    ]
-    return "".join(families)
+        *_figures("measured", "What a check measured", measured, start),
+        *_figures("expected", "What a check expected", expected, start),
+    )
+    for family in families:
+        yield from family
 
 
 def _coverage(document: Document) -> list[tuple[Verdict, int]]:
@@ -112,20 +120,23 @@ def _by_node(results: Iterable[Result], common: Labels) -> list[Placed]:
     """The results, of each node's pairs only the worst: a hundred nodes have thousands of pairs."""
     kept: list[Placed] = []
     pairs: dict[tuple[str, str | None], list[Result]] = {}
+    places: dict[Subject, str] = {}
     for result in results:
         subject = result.subject
         if subject.peer is None:
-            text = _text(common, check=result.check, **_place(subject))
-            kept.append(Placed(subject.node, text, result))
+            place = places.get(subject)
+            if place is None:
+                place = places.setdefault(subject, _place_text(subject))
+            kept.append(Placed(subject.node, place, result))
             continue
         for node in (subject.node, subject.peer):
             pairs.setdefault((result.check, node), []).append(result)
-    for (check, node), mine in pairs.items():
-        kept.append(Placed(node, _text(common, check=check, node=node), min(mine, key=_goodness)))
+    for (_, node), mine in pairs.items():
+        kept.append(Placed(node, _place_text(Subject(node)), min(mine, key=_goodness)))
     return kept
 
 
-def _strictest(results: Iterable[Placed], common: Labels) -> list[Placed]:
+def _strictest(results: Iterable[Placed]) -> list[Placed]:
     """Per node and check the result with the narrowest margin, for the node.
 
     GPUs of a node nearly always have the same limit: with a thousand nodes that is eight times fewer samples.
@@ -136,10 +147,20 @@ def _strictest(results: Iterable[Placed], common: Labels) -> list[Placed]:
         known = kept.get(place)
         if known is None or _margin(one.result) < _margin(known.result):
             kept[place] = one
-    return [
-        one._replace(labels=_text(common, check=check, **_place(Subject(node))))
-        for (check, node), one in kept.items()
-    ]
+    texts: dict[str | None, str] = {}
+    for one in kept.values():
+        if one.node not in texts:
+            texts[one.node] = _place_text(Subject(one.node))
+    return [one._replace(place=texts[one.node]) for one in kept.values()]
+
+
+def _labels(start: str, one: Placed) -> str:
+    """A sample's labels: the common ones, its check, and its place."""
+    return f'{start},check="{_escaped(one.result.check)}"{one.place}}}'
+
+
+def _place_text(subject: Subject) -> str:
+    return "".join(f',{name}="{_escaped(value)}"' for name, value in _place(subject).items())
 
 
 def _margin(result: Result) -> float:
@@ -150,24 +171,34 @@ def _goodness(result: Result) -> tuple[int, float]:
     return view.ORDER[result.verdict], result.measured if is_number(result.measured) else 0.0
 
 
-def _figures(key: str, words: str, figures: Iterable[tuple[str, str, object]]) -> Iterator[str]:
+def _figures(
+    key: str, words: str, figures: Iterable[tuple[Placed, str, object]], start: str
+) -> Iterator[Iterator[str]]:
     """One family per unit, since a name has its unit in it."""
-    by_name: dict[str, list[Sample]] = {}
-    for labels, unit, figure in figures:
+    by_name: dict[str, list[tuple[Placed, float]]] = {}
+    for one, unit, figure in figures:
         if unit and is_number(figure):
-            name, factor = UNITS.get(unit) or (NOT_A_NAME.sub("_", unit.lower()).strip("_") or "units", 1.0)
-            by_name.setdefault(name, []).append((labels, float(figure) * factor))
-    for name, samples in by_name.items():
+            name, factor = _base_unit(unit)
+            by_name.setdefault(name, []).append((one, float(figure) * factor))
+    for name, values in by_name.items():
         about = f"{words}, in {name.replace('_', ' ')}; of a node's pairs the worst."
+        samples = ((_labels(start, one), value) for one, value in values)
         yield _family(f"clusterctl_check_{key}_{name}", about, samples)
 
 
-def _family(name: str, about: str, samples: Iterable[Sample]) -> str:
-    """Help, type and samples of one metric; nothing without a sample."""
-    lines = [f"{name}{labels} {_number(value)}" for labels, value in samples]
-    if not lines:
-        return ""
-    return "\n".join([f"# HELP {name} {about}", f"# TYPE {name} gauge", *lines]) + "\n"
+@lru_cache(maxsize=256)
+def _base_unit(unit: str) -> tuple[str, float]:
+    return UNITS.get(unit) or (NOT_A_NAME.sub("_", unit.lower()).strip("_") or "units", 1.0)
+
+
+def _family(name: str, about: str, samples: Iterable[Sample]) -> Iterator[str]:
+    """Help, type and samples of one metric, line by line; nothing without a sample."""
+    is_first = True
+    for labels, value in samples:
+        if is_first:
+            is_first = False
+            yield f"# HELP {name} {about}\n# TYPE {name} gauge\n"
+        yield f"{name}{labels} {_number(value)}\n"
 
 
 def _end(document: Document) -> list[float]:

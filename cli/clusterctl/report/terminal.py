@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from clustercheck.model import Culprit, Verdict
 from clustercheck.result.document import Document
 from clusterctl.console import Lasting
-from clusterctl.report import view
+from clusterctl.report import change, culprits, view
 from clusterctl.report.inventory import job_environment
 from clusterctl.report.subjects import culprit_name
 
@@ -27,6 +28,7 @@ STYLES = {
     view.NOT_APPLICABLE: "dim",
     "incomplete": "bold yellow",
 }
+CHANGE_STYLES = {"regressed": "bold red", "improved": "green", "cannot tell": "yellow"}
 MAX_SHOWN = 8
 MIN_WIDTH, MAX_WIDTH = 60, 140
 
@@ -43,12 +45,15 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     )
     style = "bold green" if document.verdict == "pass" else STYLES[document.verdict]
     lines: list[RenderableType] = [Text(view.headline(document), style=style), view.summary(document)]
-    for culprit in document.culprits:
-        lines += _culprit(culprit)
+    for culprit, details in culprits.culprit_details(document):
+        lines += _culprit(culprit, details)
     questions = view.open_questions(document)[:MAX_SHOWN]
     for question in questions:
         lines += _question(question)
-    printed = {culprit.because for culprit in document.culprits} | {one.because for one in questions}
+    if compared := change.comparison(document):
+        lines += _comparison(compared)
+    printed = {reason for one in document.culprits for reason in (one.because, *one.reasons)}
+    printed |= {one.because for one in questions}
     counted = ", ".join(f"{count} {view.WORDS[outcome]}" for outcome, count in view.covered(document))
     lines += [
         "",
@@ -65,10 +70,50 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _culprit(culprit: Culprit) -> Iterator[Text]:
+def _culprit(culprit: Culprit, details: culprits.CulpritDetails) -> Iterator[RenderableType]:
+    """One line, and below it the figures that it is about, other reasons, and the remedy."""
     yield Text.assemble("\n", (culprit_name(culprit), "bold red"), f": {culprit.because}")
+    if details.figures:
+        yield Padding(_figures(details.figures), (0, 0, 0, 2))
+    if details.more_figures:
+        yield Text(
+            f"  and {details.more_figures} more quantities: clusterctl report --format json", style="dim"
+        )
+    for reason in details.reasons:
+        yield Padding(Text(reason, style="dim"), (0, 0, 0, 2))
+    if details.more_reasons:
+        yield Text(f"  and {details.more_reasons} more reasons: clusterctl report --format json", style="dim")
     if culprit.remedy:
         yield Text.assemble("  ", ("remedy:", "cyan"), f" {culprit.remedy}")
+
+
+def _figures(figures: Sequence[culprits.CulpritFigure]) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim")
+    table.add_column("check", no_wrap=True)
+    table.add_column("quantity")
+    for name in ("measured", "floor", "baseline", "peers"):
+        table.add_column(name, justify="right")
+    for one in figures:
+        quantity = f"{one.quantity}, {one.who}" if one.who else one.quantity
+        table.add_row(one.check, quantity, one.measured, *(text or view.NOTHING for text in one.compared))
+    return table
+
+
+def _comparison(compared: change.Comparison) -> Iterator[RenderableType]:
+    """What is another than in the baseline's run: first the environment, then what the figures did."""
+    yield Text.assemble(
+        "\n", ("since the baseline", "bold"), f": run {compared.run} of {compared.finished[:10]}"
+    )
+    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("what", overflow="fold", ratio=1)
+    rows = [("changed", text) for text in compared.differs] or [("changed", change.NO_CHANGE)]
+    for group in (rows, list(compared.findings), [("not compared", text) for text in compared.not_compared]):
+        for outcome, text in group[:MAX_SHOWN]:
+            table.add_row(Text(outcome, style=CHANGE_STYLES.get(outcome, "dim")), Text(text))
+        if len(group) > MAX_SHOWN:
+            table.add_row("", f"and {len(group) - MAX_SHOWN} more: clusterctl report --format json")
+    yield Padding(table, (0, 0, 0, 2))
 
 
 def _question(question: view.OpenQuestion) -> Iterator[Text]:

@@ -280,6 +280,7 @@ CHECK = Check(
     subjects=the_group,
     judge=judge,
     job=JOB,
+    quantities="sizes",
     faults=(
         SeededFault("slow-group", _slow(0.05), ALL),
         SeededFault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),

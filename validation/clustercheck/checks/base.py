@@ -12,6 +12,7 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.comparison import before_of
 from clustercheck.expect import groups
 from clustercheck.expect.judge import judge_all
+from clustercheck.expect.sentence import what_is_wrong
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.bounded import cut
 from clustercheck.parse.plain_text import one_line, shortened
@@ -76,7 +77,7 @@ class Check:
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
     ``severity`` says what a failure means; ``counters`` are parts of the probe that are read once more after
-    the run's jobs.
+    the run's jobs. ``quantities`` is what a sentence calls its figures.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Check:
     job: str = ""
     severity: Severity = Severity.MAJOR
     counters: tuple[str, ...] = ()
+    quantities: str = "quantities"
 
     @property
     def after_jobs(self) -> bool:
@@ -236,7 +238,7 @@ def _kind(evidence: Evidence, subject: Subject) -> Hashable:
     return tuple(sorted(evidence.kind(name) for name in names))
 
 
-def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
+def _with_figures(check: Check, finding: Finding, judged: Sequence[Judged]) -> Finding:
     """What was found, as its figures turn it: they may make a pass, or what is not known whole, a failure."""
     if not judged:
         return finding
@@ -244,8 +246,15 @@ def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
     wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
     fails = bool(wrong) and wrong[0].verdict is Verdict.FAIL
     if wrong and (finding.verdict is Verdict.PASS or (finding.verdict is Verdict.NOT_RUN and fails)):
-        because = "; ".join(one.because for one in wrong)
-        in_groups = any(part.method == groups.METHOD and part.because for one in wrong for part in one.parts)
+        because = what_is_wrong(wrong, judged, check.quantities)
+        in_groups = [
+            part.because
+            for one in wrong
+            for part in one.parts
+            if part.method == groups.METHOD and part.because
+        ]
+        if in_groups and in_groups[0] not in because:
+            because = f"{because}; {in_groups[0]}"
         remedy = groups.REMEDY if in_groups else finding.remedy
         finding = replace(finding, verdict=wrong[0].verdict, because=because, remedy=remedy)
     if finding.measured is not None:
@@ -341,7 +350,7 @@ def _result(
     check: Check, subject: Subject, finding: Finding, evidence: Evidence, judged: tuple[Judged, ...]
 ) -> Result:
     try:
-        finding = _with_idle_gpus(check, evidence, subject, _with_figures(finding, judged))
+        finding = _with_idle_gpus(check, evidence, subject, _with_figures(check, finding, judged))
     except Exception as error:  # noqa: BLE001 - what it is worth cannot be told
         finding, judged = _failed_itself(error), ()
     node = evidence.nodes.get(subject.node) if subject.node else None

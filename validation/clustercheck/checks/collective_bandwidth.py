@@ -107,6 +107,7 @@ def _check(name: str) -> Check:
         subjects=the_group,
         judge=judge,
         job=JOB,
+        quantities="sizes",
         faults=_faults(name),
     )
 

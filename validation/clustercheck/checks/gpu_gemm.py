@@ -30,6 +30,7 @@ CHECK = Check(
     judge=judge_of(JOB, SHOWN),
     job=JOB,
     severity=Severity.CRITICAL,
+    quantities="precisions",
     faults=(
         SeededFault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
         SeededFault(

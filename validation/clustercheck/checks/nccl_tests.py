@@ -158,6 +158,7 @@ def _check(name: str) -> Check:
         subjects=every_node_and_the_group,
         judge=judge,
         job=JOB,
+        quantities="sizes",
         faults=_faults(program),
     )
 

@@ -28,9 +28,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"{', '.join(others)} is the same machine under another name"
         return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES)
     gpus = evidence.once(_gpus)
-    mine = {uuid: places for uuid, places in gpus.items() if any(node == name for node, _ in places)}
-    for uuid, places in mine.items():
-        if len(places) > 1:
+    mine = evidence.once(_uuids).get(name, ())
+    for uuid in mine:
+        if len(places := gpus[uuid]) > 1:
             where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
             return failed(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
     if boot_id is None:
@@ -60,6 +60,15 @@ def _gpus(evidence: Evidence) -> Mapping[str, list[tuple[str, int]]]:
         for gpu in evidence.nodes[name].smi_gpus():
             if gpu.uuid.startswith("GPU-"):
                 found[gpu.uuid].append((name, gpu.index))
+    return found
+
+
+def _uuids(evidence: Evidence) -> Mapping[str, list[str]]:
+    """The UUIDs of each node's GPUs, each once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for uuid, places in evidence.once(_gpus).items():
+        for node in dict.fromkeys(node for node, _ in places):
+            found[node].append(uuid)
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional
 
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
 from clustercheck.expect.judge import BaselineValue
+from clustercheck.expect.software import software_changes, software_of
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.nvidia_smi import plain_model
 from clustercheck.parse.reading import CannotReadError
@@ -64,9 +65,9 @@ def _of_node(evidence: Evidence, name: str, then: BaselineNode) -> Iterator[tupl
         if gpu is None or not old.model:
             continue
         if plain_model(gpu.model) != plain_model(old.model):
-            yield (name, None), f"{name} has GPUs of another model: {gpu.model}, then {old.model}"
+            yield (name, None), f"{name} has GPUs of another model: {old.model} -> {gpu.model}"
         elif _is_another(gpu.serial, old.serial):
-            because = f"{name} GPU {number} is another one: serial {gpu.serial}, then {old.serial}"
+            because = f"{name} GPU {number} is another one: serial {old.serial} -> {gpu.serial}"
             yield (name, number), because
 
 
@@ -75,29 +76,22 @@ def _is_another(serial: str, then: str) -> bool:
     return all(each and each != "N/A" for each in (serial, then)) and serial != then
 
 
-def described(evidence: Evidence) -> dict[str, Any] | None:
-    """The environment's section on the baseline; None if there is none."""
+def described(evidence: Evidence, environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The environment's section on the baseline; None if there is none.
+
+    An upgrade is what a comparison is for: it is said, and compared all the same.
+    """
     baseline = evidence.baseline
     if baseline is None:
         return None
+    changes = software_changes(baseline.software, software_of(environment))
     return {
         "run": baseline.run,
         "finished": baseline.finished,
         "not_compared": list(dict.fromkeys(evidence.replaced.values())),
-        "differs": [*_drivers(evidence, baseline), *_variables(evidence, baseline)],
+        "differs": [*(change.text for change in changes), *_variables(evidence, baseline)],
+        "changed": [change.as_json() for change in changes],
     }
-
-
-def _drivers(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
-    """An upgrade is what a comparison is for: it is said, and compared all the same."""
-    for name in evidence.reachable:
-        then = baseline.nodes.get(name, BaselineNode()).driver
-        try:
-            now = evidence.nodes[name].module_version()
-        except CannotReadError:
-            continue
-        if then and now != then:
-            yield f"{name}: driver {now}, then {then}"
 
 
 def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
@@ -110,9 +104,9 @@ def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
             continue
         for variable in sorted({*then, *now}):
             if then.get(variable) != now.get(variable):
-                values = (now.get(variable, "not set"), then.get(variable, "not set"))
-                changed[f"{variable} {values[0]}, then {values[1]}"].append(name)
+                values = (then.get(variable, "not set"), now.get(variable, "not set"))
+                changed[f"{variable} {values[0]} -> {values[1]}"].append(name)
     for change, names in changed.items():
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         where = "all nodes" if names == known else f"{', '.join(names[:MAX_NAMED])}{more}"
-        yield f"{where}: {change}"
+        yield f"{change}: {where}"

@@ -10,12 +10,15 @@ from typing import Any
 
 from clustercheck.errors import ExplainedError
 from clustercheck.expect.judge import BaselineValue
+from clustercheck.expect.software import OF_CLUSTER, OF_NODE, Software, software_of
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.nvidia_smi import plain_model
+from clustercheck.parse.plain_text import one_line
 
 SCHEMA = "clusterctl/baseline/1"
 # What passed, and what was measured where nobody knew yet what to expect.
 KEPT = ("pass", "excluded")
+MAX_VERSION = 300
 Key = tuple[str, Subject, str]  # check, subject, metric
 
 
@@ -57,6 +60,7 @@ class Baseline:
     simulated: bool
     figures: Mapping[Key, BaselineFigure]
     nodes: Mapping[str, BaselineNode] = field(default_factory=dict)
+    software: Software = field(default_factory=Software)
 
     @property
     def named(self) -> str:
@@ -103,15 +107,18 @@ def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
 def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a result document as a baseline, in JSON values."""
     nodes = document["environment"].get("nodes") or {}
+    software = software_of(document["environment"])
     return {
         "schema": SCHEMA,
         "run": document["run"],
         "finished": document["finished"],
         "cluster": document["cluster"],
         "simulated": document["simulated"],
+        "software": dict(software.cluster),
         "nodes": {
             name: {
                 "driver": node.get("driver") or "",
+                "software": dict(software.nodes[name]),
                 "gpus": {
                     str(gpu["address"]): {"model": gpu.get("model") or "", "serial": gpu.get("serial") or ""}
                     for gpu in node.get("gpus") or []
@@ -156,7 +163,7 @@ def from_record(record: Any, *, where: str) -> Baseline:
         nodes = {str(name): _node(node) for name, node in record["nodes"].items()}
         run, finished = str(record["run"]), str(record["finished"])
         (run + finished).encode()  # raises for half a surrogate pair, which cannot be written
-        return Baseline(run, finished, bool(record["simulated"]), figures, nodes)
+        return Baseline(run, finished, bool(record["simulated"]), figures, nodes, _software(record))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
 
@@ -180,6 +187,27 @@ def _node(node: Mapping[str, Any]) -> BaselineNode:
     told = node.get("job_environment")
     environment = None if told is None else {str(name): str(value) for name, value in told.items()}
     return BaselineNode(str(node["driver"]), gpus, environment)
+
+
+def _software(record: Mapping[str, Any]) -> Software:
+    """Baselines of before 2026-11-24 have the driver alone."""
+    return Software(
+        _versions(record.get("software") or {}, OF_CLUSTER),
+        {
+            str(name): _versions({"driver": node["driver"], **(node.get("software") or {})}, OF_NODE)
+            for name, node in record["nodes"].items()
+        },
+    )
+
+
+def _versions(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    return {name: _encodable(record[name]) for name in names if record.get(name)}
+
+
+def _encodable(version: Any) -> str:
+    text = one_line(str(version), MAX_VERSION)
+    text.encode()  # raises for half a surrogate pair
+    return text
 
 
 def _unreadable(where: str, why: str) -> ExplainedError:

@@ -74,8 +74,8 @@ class TwoGroups:
     def sentence(self) -> str:
         """Who is slower than who, and by how much."""
         return (
-            f"nodes {_named(self.slower)} are {self.difference:.0%} slower than nodes {_named(self.faster)} "
-            f"(medians {self.slow:.3g} and {self.fast:.3g}): two groups"
+            f"nodes {_named(self.slower)} are {100 * self.difference:.0f} % slower than nodes "
+            f"{_named(self.faster)} (medians {self.slow:.3g} and {self.fast:.3g}): two groups"
         )
 
 

@@ -58,10 +58,11 @@ def judge_all(
     together: dict[Hashable, list[float]] = defaultdict(list)
     by_node: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     alike: dict[Hashable, Figure] = {}
+    texts: dict[int, str] = {}
     keys: dict[K, list[Hashable]] = {}
     for subject, mine in figures.items():
         of_kind = kind(subject)
-        keys[subject] = [_equal(of_kind, figure) for figure in mine]
+        keys[subject] = [_equal(of_kind, figure, texts) for figure in mine]
         name = node(subject)
         for key, figure in zip(keys[subject], mine):
             together[key].append(figure.measured)
@@ -91,8 +92,13 @@ def _faster(pair: groups.TwoGroups | None, node: str | None) -> groups.TwoGroups
     return pair if pair is not None and node in pair.slower else None
 
 
-def _equal(kind: Hashable, figure: Figure) -> Hashable:
-    return kind, figure.metric, figure.unit, repr(sorted(figure.conditions.items()))
+def _equal(kind: Hashable, figure: Figure, texts: dict[int, str]) -> Hashable:
+    """``texts`` are those of conditions that were met before, by identity: the figures outlive them."""
+    conditions = figure.conditions
+    text = texts.get(id(conditions))
+    if text is None:
+        text = texts.setdefault(id(conditions), repr(sorted(conditions.items())))
+    return kind, figure.metric, figure.unit, text
 
 
 def _ceiling(figure: Figure) -> JudgedPart | None:
@@ -187,24 +193,20 @@ def _part(
     bound = _applied(limit, at_most=upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
     distance = bound - figure.measured if upper else figure.measured - bound
-    return _alike(
-        JudgedPart(
-            part,
-            limit=round(bound, 6),
-            source=limit.source,
-            method=limit.method,
-            tolerance=round(limit.tolerance, 6),
-            verdict=Verdict.PASS if inside else otherwise,
-            margin=round(distance / bound, 4) if bound else 0.0,
-            because="" if inside else because(bound),
-        )
+    return _judged_part(
+        part,
+        round(bound, 6),
+        limit.source,
+        limit.method,
+        round(limit.tolerance, 6),
+        Verdict.PASS if inside else otherwise,
+        round(distance / bound, 4) if bound else 0.0,
+        "" if inside else because(bound),
     )
 
 
-@lru_cache(maxsize=65536)
-def _alike(judged: JudgedPart) -> JudgedPart:
-    """One object for the many that are alike: thousands of GPUs have one limit, margins have four digits."""
-    return judged
+# One object for the many that are alike: thousands of GPUs have one limit, margins have four digits.
+_judged_part = lru_cache(maxsize=65536)(JudgedPart)
 
 
 def _applied(limit: Limit, *, at_most: bool) -> float:
@@ -213,7 +215,7 @@ def _applied(limit: Limit, *, at_most: bool) -> float:
 
 def _changed(figure: Figure, reference: float) -> str:
     change = figure.measured / reference - 1
-    return f"{abs(change):.0%} {'below' if change < 0 else 'above'}"
+    return f"{100 * abs(change):.0f} % {'below' if change < 0 else 'above'}"
 
 
 def _said(figure: Figure) -> str:

@@ -11,7 +11,10 @@ from clustercheck.locate.conclusion import TWO_NODES
 from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
 from clustercheck.locate.pairs import Pair
 from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
+from clustercheck.parse.plain_text import one_line
 
+MAX_SENTENCE = 200
+MAX_NAMED_CHECKS = 4
 WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, Optional[int], Optional[str]]
@@ -51,11 +54,34 @@ class _Suspicion:
         self.add(because, "" if self.remedies else remedy)
 
     @property
+    def sentence(self) -> str:
+        """The first reason in one line, and which other checks fail: what is below is judged first."""
+        if not self.reasons:
+            return ""
+        first = one_line(self.reasons[0], MAX_SENTENCE)
+        others = dict.fromkeys(
+            "suspected by fault isolation" if reason.startswith(CANNOT_TELL) else reason.partition(":")[0]
+            for reason in self.reasons[1:]
+        )
+        others.pop(first.partition(":")[0], None)
+        return f"{first}; also: {_few(list(others))}" if others else first
+
+    @property
     def remedy(self) -> str:
         """Every remedy, as sentences."""
         if len(self.remedies) < 2:
             return "".join(self.remedies)
         return " ".join(f"{remedy.rstrip('.')}." for remedy in self.remedies)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Every reason in full, where the sentence is not all there is to say."""
+        return () if self.reasons == [self.sentence] else tuple(self.reasons)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MAX_NAMED_CHECKS} more"] if len(names) > MAX_NAMED_CHECKS else []
+    return ", ".join([*names[:MAX_NAMED_CHECKS], *more])
 
 
 def find_culprits(
@@ -86,7 +112,7 @@ def find_culprits(
     if isolated is not None and (group_is_slow or isolated.sure):
         _add_isolation_result(isolated, results, suspicions)
     found = [
-        Culprit(scope, node, "; ".join(suspicion.reasons), suspicion.remedy, gpu, peer)
+        Culprit(scope, node, suspicion.sentence, suspicion.remedy, gpu, peer, suspicion.details)
         for (scope, node, gpu, peer), suspicion in suspicions.items()
     ]
     return sorted(found, key=lambda c: (ORDER[c.scope], c.node, -1 if c.gpu is None else c.gpu, c.peer or ""))
@@ -137,7 +163,8 @@ def _add_part_failures(
             first, second = sorted((node, str(peer)))
             suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
         elif gpu is None or PLACE_UNKNOWN in result.evidence:
-            suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
+            because = f"{result.check}: {result.because}"
+            suspicions["node", node, None, None].add(because, result.remedy)
         elif (result.check, node) in everywhere:
             because = f"{result.check}: on every GPU: {result.because}"
             if not any(
@@ -147,7 +174,8 @@ def _add_part_failures(
                 suspicions["node", node, None, None].add_effect(because, result.remedy)
         else:
             scope = "gpu" if (node, gpu) in on_gpu else "link"
-            suspicions[scope, node, gpu, None].add_effect(f"{result.check}: {result.because}", result.remedy)
+            because = f"{result.check}: {result.because}"
+            suspicions[scope, node, gpu, None].add_effect(because, result.remedy)
 
 
 def _find_failures_of_all_gpus(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ from clustercheck.parse.plain_text import plain_text, shortened
 from clustercheck.parse.reading import CannotReadError
 
 MAX_KEY = 256
+NUMBERS = (int, float)  # bool is one
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class _Room:
 def _cut(value: Any, text: int, room: _Room) -> Any:
     if isinstance(value, str):
         return shortened(value, text)
+    if isinstance(value, NUMBERS) or value is None:
+        return value
     if isinstance(value, Mapping):
         return {k: _cut(each, text, room) for k, each in value.items() if room.has_space_for(str(k), each)}
     if isinstance(value, (list, tuple)):

@@ -22,6 +22,7 @@ _LINE = re.compile(
     r"(?:\([^)]{0,80}\) )?NCCL (INFO|WARN) (.*)"
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\S*$")
+_NAMED = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4})")
 _READY = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[rR]anks (\d+) .*- Init COMPLETE$")
 _JOINED = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-f]+\] -> (\d+)\[[0-9a-f]+\] (?:\[(send|receive)\] )?via (\S.*)$"
@@ -118,6 +119,12 @@ class _Heard:
     rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     trees: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+
+def named_version(text: str) -> str | None:
+    """The version that a log of one rank names; the first rank of each node says it near the start."""
+    match = _NAMED.search(text, 0, 1 << 20)
+    return match[1] if match else None
 
 
 def parse_nccl_log(text: str, ranks: int) -> NcclLog:

@@ -110,7 +110,8 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
         if match := _GPU.match(line):
             found.append(GpuLinkErrors(int(match[1]), match[3] or ""))
             continue
-        down, count = _INACTIVE.match(line), _COUNT.match(line)
+        count = _COUNT.match(line)
+        down = None if count else _INACTIVE.match(line)
         if (down or count) and not found:
             raise CannotReadError(f"{what} lists a link before any GPU")
         if down:

@@ -23,6 +23,8 @@ _ASCII_CONTROLS = bytes(code for code in range(128) if _CONTROLS.match(chr(code)
 def plain_text(text: str) -> str:
     """The text without control sequences and control characters; newlines and tabs stay."""
     if text.isascii():
+        if text.isprintable():
+            return text
         raw = text.encode()
         if len(raw.translate(None, _ASCII_CONTROLS)) == len(raw):
             return text
@@ -31,6 +33,8 @@ def plain_text(text: str) -> str:
 
 def shortened(text: str, limit: int) -> str:
     """Plain text of at most ``limit`` characters: its start, and about how many were omitted after it."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
     return _start(plain_text(text[: 4 * limit]), max(0, len(text) - 4 * limit), limit)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from clustercheck.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE
 from clustercheck.model import Coverage, Culprit, Judged, Result, Subject
+from clustercheck.result.changes import QuantityChange, quantity_changes
 from clustercheck.result.gc_pause import gc_paused
 
 SCHEMA = "clusterctl/result/1"
@@ -46,6 +48,11 @@ class Document:
         """The program's exit code for this verdict."""
         return exit_code(self.verdict)
 
+    @cached_property
+    def changes(self) -> tuple[QuantityChange, ...]:
+        """What has become of each quantity since the baseline; none where there was none."""
+        return quantity_changes(self.results) if self.environment.get("baseline") else ()
+
     def as_json(self) -> dict[str, Any]:
         """The document as plain JSON values, valid by docs/result.schema.json."""
         with gc_paused():
@@ -65,9 +72,23 @@ class Document:
             "simulated": self.simulated,
             "coverage": coverage_json(self.coverage),
             "culprits": [_culprit(culprit) for culprit in self.culprits],
+            **self._comparison(),
             "results": self._results(),
             "environment": plain(self.environment),
         }
+
+    def _comparison(self) -> dict[str, Any]:
+        """What changed since the baseline, in the environment and in each quantity; nothing without one."""
+        about = self.environment.get("baseline")
+        if not isinstance(about, Mapping):
+            return {}
+        found = {
+            "run": about.get("run", ""),
+            "finished": about.get("finished", ""),
+            "environment": about.get("changed") or [],
+            "quantities": [change.as_json() for change in self.changes],
+        }
+        return {"comparison": plain(found)}
 
     def _results(self) -> Iterator[dict[str, Any]]:
         """Each result; a subject that many have, and conditions that many figures have, are made once."""
@@ -109,6 +130,7 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "peer": culprit.peer,
         "because": culprit.because,
         "remedy": culprit.remedy,
+        **({"reasons": list(culprit.reasons)} if culprit.reasons else {}),
     }
 
 
@@ -166,7 +188,10 @@ def _judged(judged: Judged, conditions: dict[int, Any]) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """The value in what JSON knows: no infinity, no NaN, no other types."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is not float and isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(each) for each in value]

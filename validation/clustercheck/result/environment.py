@@ -12,6 +12,7 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.parse.bounded import cut
+from clustercheck.parse.nccl_log import named_version
 from clustercheck.parse.plain_text import one_line, shortened
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.result.document import plain
@@ -27,7 +28,7 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
 
     All in the values that JSON knows.
     """
-    described = {
+    described: dict[str, Any] = {
         "image": evidence.spec.image,
         "nodes": {
             name: {
@@ -41,17 +42,25 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
         "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
         "only_checks": list(only),
         "notes": _notes(evidence, only),
-        "baseline": comparison.described(evidence),
+        "baseline": None,
         "passes": evidence.passes,
         "backend": _first_said(evidence, "backend"),
         "framework": _first_said(evidence, "framework"),
+        "nccl": _nccl(evidence),
     }
+    described["baseline"] = comparison.described(evidence, described)
     return {name: plain(value) for name, value in described.items()}
 
 
 def _first_said(evidence: Evidence, key: str) -> str | None:
     """Of the first job that says it: some need neither framework nor backend."""
     return next((answer for outcome in evidence.jobs.values() if (answer := _said(outcome, key))), None)
+
+
+def _nccl(evidence: Evidence) -> str | None:
+    """The version that the first log of NCCL names."""
+    logs = (rank.nccl_log for outcome in evidence.jobs.values() for rank in outcome.ranks if rank.nccl_log)
+    return next((version for log in logs if (version := named_version(log))), None)
 
 
 def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
@@ -101,6 +110,7 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         "cuda": _known(lambda: node.smi().cuda_version),
         "fabric_manager": _known(lambda: _version(node.mapping("fabric_manager").get("version"))),
         "toolkit": _known(lambda: _version(node.part("toolkit"))),
+        "adapter_firmware": _known(lambda: _firmware(node)),
         "docker": _known(
             lambda: json.loads(program_output(node.part("docker"), "docker info"))["ServerVersion"]
         ),
@@ -125,6 +135,12 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         "busy": node.busy() or None,
         "simulated": node.simulated,
     }
+
+
+def _firmware(node: NodeEvidence) -> str | None:
+    """Each firmware of the node's RDMA adapters with the board that has it."""
+    found = {f"{each.firmware} ({each.board})" for each in node.rdma() if each.firmware and each.board}
+    return ", ".join(sorted(found)) or None
 
 
 def _version(record: Any) -> str | None:

@@ -27,7 +27,7 @@ def test_the_slower_nodes_are_culprits_and_both_groups_are_named() -> None:
     assert [(culprit.scope, culprit.node) for culprit in culprits] == [
         ("node", "gpu02"), ("node", "gpu04"), ("node", "gpu06"),
     ]  # fmt: skip
-    sentence = "nodes gpu02, gpu04, gpu06 are 20% slower than nodes gpu01, gpu03, gpu05"
+    sentence = "nodes gpu02, gpu04, gpu06 are 20 % slower than nodes gpu01, gpu03, gpu05"
     assert all(sentence in culprit.because for culprit in culprits)
 
 

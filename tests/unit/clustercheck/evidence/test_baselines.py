@@ -16,7 +16,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.evidence.comparison import described, replaced, unfit
+from clustercheck.evidence.comparison import replaced, unfit
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline, BaselineFigure, BaselineGpu
 from clustercheck.model import Figure, Subject, Verdict
@@ -74,9 +74,9 @@ def test_a_figure_is_compared_with_the_same_one_of_then() -> None:
     assert "baseline" not in parts(compared(then), Subject("gpu01", 1))
     slightly = same_gpus(baseline.from_result(document(measured=26.0), where="here"))
     assert parts(compared(slightly))["baseline"] is Verdict.PASS
-    section = described(compared(then))
-    assert section is not None and section["run"] == "r1" and section["not_compared"] == []
-    assert section["differs"] == [f"gpu01: driver {smi.DRIVER}, then 570.1"]
+    section = describe(compared(then))["baseline"]
+    assert section["run"] == "r1" and section["not_compared"] == []
+    assert section["differs"] == [f"driver 570.1 -> {smi.DRIVER}: gpu01"]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     then = baseline.from_result(document(measured=30.0), where="here")  # other serial numbers
     evidence = compared(then)
     assert "baseline" not in parts(evidence)
-    section = described(evidence)
-    assert section is not None and f"serial {serial(0)}, then 0" in section["not_compared"][0]
+    section = describe(evidence)["baseline"]
+    assert f"serial 0 -> {serial(0)}" in section["not_compared"][0]
     silent = compared(then, seeding.smi("gpu01", 0, "serial", "N/A")(sample.healthy()))
     assert parts(silent)["baseline"] is Verdict.FAIL
     gpus = {f"0000:{bus}:00.0": BaselineGpu("NVIDIA H100", "") for bus in smi.BUSES}
@@ -237,7 +237,7 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     document = run(launcher=launcher, baseline=then)
     (failed,) = [r for r in document["results"] if r["verdict"] == "fail"]
     assert (
-        failed["check"] == "all-reduce-bandwidth" and "40% below the 2 GB/s of run test" in failed["because"]
+        failed["check"] == "all-reduce-bandwidth" and "40 % below the 2 GB/s of run test" in failed["because"]
     )
     assert failed["expected"] == 1.3 and failed["margin"] < 0
     parts = {part["part"]: part["verdict"] for part in failed["figures"][0]["parts"]}
@@ -273,18 +273,16 @@ def test_a_variable_of_the_jobs_that_has_changed_is_named_with_its_nodes() -> No
         gpu02={"NCCL_IB_TC": "105", "NCCL_ALGO": "RING"},
         gpu03={"NCCL_IB_TC": "105", "NCCL_IB_HCA": "=mlx5_0"},
     )
-    section = described(compared(before, now))
-    assert section is not None and section["differs"] == [
-        "gpu01, gpu02: NCCL_ALGO RING, then not set",
-        "all nodes: NCCL_IB_TC 105, then 106",
-        "gpu02: NCCL_IB_HCA not set, then =mlx5_0",
+    assert describe(compared(before, now))["baseline"]["differs"] == [
+        "NCCL_ALGO not set -> RING: gpu01, gpu02",
+        "NCCL_IB_TC 106 -> 105: all nodes",
+        "NCCL_IB_HCA =mlx5_0 -> not set: gpu02",
     ]
-    same = described(compared(before, then))
-    assert same is not None and same["differs"] == []
+    assert describe(compared(before, then))["baseline"]["differs"] == []
 
 
 def test_a_baseline_from_before_variables_were_recorded_is_compared_in_the_rest() -> None:
     then = baseline.from_result(document(), where="here")
     now = with_variables(sample.healthy(), gpu01={"NCCL_IB_TC": "105"})
-    section = described(compared(then, now))
-    assert section is not None and section["differs"] == [f"gpu01: driver {smi.DRIVER}, then 570.1"]
+    section = describe(compared(then, now))["baseline"]
+    assert section["differs"] == [f"driver 570.1 -> {smi.DRIVER}: gpu01"]

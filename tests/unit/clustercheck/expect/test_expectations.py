@@ -241,7 +241,7 @@ def test_active_rdma_ports_add_up() -> None:
 
 def test_suites() -> None:
     assert [(name, suite.limit_min) for name, suite in suites().items()] == [
-        ("quick", 2), ("standard", 15), ("full", 60), ("burn-in", 300),
+        ("quick", 2), ("standard", 15), ("full", 75), ("burn-in", 315),
     ]  # fmt: skip
     for suite in suites().values():
         assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)

@@ -72,12 +72,12 @@ def test_the_sentence_names_both_groups_and_the_difference() -> None:
     pair = found([220.0] * 6 + [275.0] * 6)
     assert pair is not None
     assert pair.sentence == (
-        "nodes gpu000, gpu001, gpu002, gpu003 and 2 more are 20% slower than nodes gpu006, gpu007, gpu008, "
+        "nodes gpu000, gpu001, gpu002, gpu003 and 2 more are 20 % slower than nodes gpu006, gpu007, gpu008, "
         "gpu009 and 2 more (medians 220 and 275): two groups"
     )
     assert NAMED == 4
     latency = found([5.0] * 4 + [12.0] * 4, Direction.LOWER, 1.0)
-    assert latency is not None and " gpu007 are 140% slower than nodes gpu000" in latency.sentence
+    assert latency is not None and " gpu007 are 140 % slower than nodes gpu000" in latency.sentence
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=4, max_size=40), st.floats(0.01, 100))
@@ -130,7 +130,7 @@ def test_the_gpus_of_the_slower_nodes_fail_and_say_so() -> None:
     slow = [one for place, one in results.items() if place[0] < "gpu04"]
     assert {one.verdict for one in slow} == {Verdict.FAIL}
     assert {one.verdict for place, one in results.items() if place[0] >= "gpu04"} == {Verdict.PASS}
-    assert "nodes gpu00, gpu01, gpu02, gpu03 are 20% slower than nodes gpu04" in slow[0].because
+    assert "nodes gpu00, gpu01, gpu02, gpu03 are 20 % slower than nodes gpu04" in slow[0].because
     assert [part.part for part in slow[0].parts] == [Part.PEERS]
     even = {place: 100 * far[place[1]] for place in values}
     assert failing(even) == set()

@@ -39,7 +39,7 @@ def test_each_question_is_answered_by_itself() -> None:
         Part.PEERS: Verdict.PASS,
     }
     assert judged.verdict is Verdict.FAIL
-    assert judged.because == "275 TFLOPS: 8% below the 300 TFLOPS of run 1"
+    assert judged.because == "275 TFLOPS: 8 % below the 300 TFLOPS of run 1"
     assert judged.shown is not None and judged.shown.part is Part.BASELINE
     assert (judged.shown.limit, judged.shown.margin) == (285.0, -0.0351)
     assert A100.efficiency == pytest.approx(275 / 312, abs=1e-4)
@@ -130,5 +130,5 @@ def test_only_equals_are_compared() -> None:
 
 
 def test_every_effect_is_a_part_and_has_a_source() -> None:
-    assert set(effects()) == {"gpu", "launch", "nvlink", "rdma", "tcp"}
+    assert set(effects()) == {"gpu", "host", "launch", "nvlink", "rdma", "storage", "tcp"}
     assert all(0 < each.least <= 1 and len(each.source) > 10 for each in effects().values())

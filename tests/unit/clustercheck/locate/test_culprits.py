@@ -126,8 +126,22 @@ def test_each_culprit_is_named_once_with_every_reason() -> None:
     assert [(c.scope, c.node, c.gpu) for c in found] == [
         ("node", "gpu03", None), ("gpu", "gpu02", 3), ("link", "gpu01", 0),
     ]  # fmt: skip
-    assert found[0].because == "node-reachable: node-reachable is bad; all-reduce: all-reduce is bad"
+    assert found[0].because == "node-reachable: node-reachable is bad; also: all-reduce"
+    assert found[0].reasons == ("node-reachable: node-reachable is bad", "all-reduce: all-reduce is bad")
+    assert found[2].because == "nvlink: nvlink is bad" and found[2].reasons == ()
     assert found[1].remedy == "fix xid"
+
+
+def test_a_culprits_line_is_one_line_however_long_its_reasons_are() -> None:
+    long = replace(result("xid", Scope.GPU, "gpu02", 3), because="bad " * 200 + "\nand so on")
+    others = [result(f"check-{number}", Scope.GPU, "gpu02", 3) for number in range(7)]
+    passes = result("xid", Scope.GPU, "gpu02", 1, Verdict.PASS)
+    (found,) = find_culprits([long, passes, *others], None, False)
+    assert "\n" not in found.because and len(found.because) < 300
+    assert found.because.endswith("; also: check-0, check-1, check-2, check-3, 3 more")
+    assert len(found.reasons) == 8 and found.reasons[0].endswith("and so on")
+    (alone,) = find_culprits([long, passes], None, False)
+    assert "characters omitted" in alone.because and alone.reasons[0].endswith("and so on")
 
 
 def test_what_fails_on_every_gpu_of_a_node_is_the_nodes() -> None:
@@ -211,6 +225,7 @@ def test_two_faults_of_one_node_have_both_remedies_and_their_effects_none_of_the
     ]
     (culprit,) = find_culprits(failed, None, group_is_slow=False)
     assert culprit.remedy == "Name a server. Free space."
-    assert culprit.because == "name-service: bad; disk-space: bad; all-reduce: bad"
+    assert culprit.because == "name-service: bad; also: disk-space, all-reduce"
+    assert culprit.reasons == ("name-service: bad", "disk-space: bad", "all-reduce: bad")
     (alone,) = find_culprits(failed[2:], None, group_is_slow=False)
     assert alone.remedy == "Look at the log."

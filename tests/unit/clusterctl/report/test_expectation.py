@@ -75,16 +75,16 @@ def test_a_size_is_said_in_the_units_of_messages():
 def test_the_comparison_says_what_is_slower_than_it_was_and_what_could_not_be_compared(against_baseline):
     found = change.comparison(against_baseline)
     made = {one.metric: one for one in found.changes if one.check == "gpu-gemm"}
-    assert made["gemm_bf16"].worst.who == "gpu04, GPU 2"
+    assert change.worst_name(made["gemm_bf16"]) == "gpu04, GPU 2"
     assert made["gemm_bf16"].worst.change == pytest.approx(-0.09, abs=1e-3)
     assert made["gemm_bf16"].before == pytest.approx(268.0, rel=1e-3)  # the limit has the tolerance taken off
     assert made["gemm_bf16"].beyond == 1
     assert made["gemm_bf16"].compared == 63  # a GPU that was replaced is compared with nothing
-    assert not made["gemm_bf16"].even
+    assert not change.is_even(made["gemm_bf16"])
     latency = next(one for one in found.changes if one.metric == "kernel_launch_wall")
     assert latency.before == pytest.approx(14.0, rel=1e-2)
-    assert latency.even
-    assert [text.partition(":")[0] for text in found.differs] == ["gpu02"]
+    assert change.is_even(latency)
+    assert [text.rpartition(": ")[2] for text in found.differs] == ["gpu02"]
     assert "gpu02 GPU 5 is another one" in found.not_compared[0]
     page = html.render(against_baseline)
     assert page.index('id="measured"') < page.index('id="baseline"') < page.index('id="checks"')

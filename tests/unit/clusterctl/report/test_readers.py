@@ -15,13 +15,14 @@ from tests.support import judged
 
 from clustercheck.model import Verdict
 from clustercheck.result.document import Document
-from clusterctl.report import junit, markdown, prometheus
+from clusterctl.report import culprits, junit, markdown, prometheus
 
 DOCUMENTS = {
     "passing": judged.passing(),
     "failing": judged.failing(),
     "incomplete": judged.incomplete(),
     "hundred": judged.hundred(),
+    "upgraded": judged.upgraded(),
 }
 
 
@@ -175,7 +176,8 @@ def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
 def test_markdown_renders_as_headings_tables_and_plain_words(made):
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown.render(made))
     kinds = [token.type for token in tokens]
-    assert kinds.count("table_open") == 2
+    figures = sum(bool(details.figures) for _, details in culprits.culprit_details(made))
+    assert kinds.count("table_open") == 2 + figures  # the coverage, the checks, and one for each culprit's
     assert kinds[0] == "heading_open"
     assert tokens[1].content.startswith(made.verdict.upper())
     assert "html_block" not in kinds

@@ -118,7 +118,8 @@ def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case
     assert {check for check, _ in failed(results)} >= set(case.fault.caught_by)
     (culprit,) = find_culprits(results, None, group_is_slow=False)
     assert (culprit.node, culprit.gpu) == (case.node, case.gpu)
-    assert case.because in culprit.because and case.remedy in culprit.remedy, culprit
+    reasons = (culprit.because, *culprit.reasons)
+    assert any(case.because in reason for reason in reasons) and case.remedy in culprit.remedy, culprit
     case.fault.clear(target)
     assert failed(judged(evidence_of(lab))) == []
 

@@ -1,0 +1,119 @@
+"""What a culprit's sentence rests on: its figures, each with what it was compared with, and other reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from clustercheck.model import Culprit, Direction, Judged, JudgedPart, Part, Result, Subject, Verdict
+from clustercheck.result.document import Document
+from clusterctl.report.expectation import metric_name
+from clusterctl.report.subjects import subject_name
+from clusterctl.report.view import value
+
+MAX_FIGURES = 8
+MAX_REASONS = 6
+MAX_SHORT = 120
+SHOWN = (Part.FLOOR, Part.BASELINE, Part.PEERS)
+
+
+@dataclass(frozen=True)
+class CulpritFigure:
+    """One figure that is wrong: ``compared`` has its floor, baseline and peers, empty where there is none.
+
+    How far it is from those that it fails stands behind them. ``who`` has it, where not the culprit itself.
+    """
+
+    check: str
+    quantity: str
+    who: str
+    measured: str
+    compared: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CulpritDetails:
+    """What stands below the sentence, and how many more there are of each."""
+
+    figures: tuple[CulpritFigure, ...]
+    more_figures: int
+    reasons: tuple[str, ...]
+    more_reasons: int
+
+
+def culprit_details(document: Document) -> list[tuple[Culprit, CulpritDetails]]:
+    """Every culprit with its details."""
+    wrong: dict[str, list[Result]] = {}
+    for result in document.results:
+        if result.verdict is Verdict.FAIL and result.figures:
+            for node in {result.subject.node, result.subject.peer} - {None}:
+                wrong.setdefault(str(node), []).append(result)
+    return [(culprit, _details(culprit, wrong.get(culprit.node, ()))) for culprit in document.culprits]
+
+
+def _details(culprit: Culprit, wrong: Sequence[Result]) -> CulpritDetails:
+    """Its wrong figures, the worst of each quantity, and those reasons that neither they nor its line say."""
+    worst: dict[tuple[str, str], tuple[Result, Judged]] = {}
+    for result, judged in _figures(culprit, wrong):
+        key = (result.check, judged.figure.metric)
+        if key not in worst or _margin(judged) < _margin(worst[key][1]):
+            worst[key] = (result, judged)
+    figures = [_figure(culprit, result, judged) for result, judged in list(worst.values())[:MAX_FIGURES]]
+    shown = {check for check, _ in worst}
+    reasons = [
+        reason
+        for reason in culprit.reasons
+        if reason.partition(":")[0] not in shown and not culprit.because.startswith(reason)
+    ]
+    return CulpritDetails(
+        tuple(figures),
+        len(worst) - len(figures),
+        tuple(reasons[:MAX_REASONS]),
+        max(0, len(reasons) - MAX_REASONS),
+    )
+
+
+def _figures(culprit: Culprit, wrong: Sequence[Result]) -> Iterator[tuple[Result, Judged]]:
+    """Of those checks alone that its reasons name: it may be a mere victim in others."""
+    named = {reason.partition(":")[0] for reason in (culprit.because, *culprit.reasons)}
+    for result in wrong:
+        if result.check not in named or not _is_of(culprit, result.subject):
+            continue
+        for judged in result.figures:
+            if judged.verdict is Verdict.FAIL:
+                yield result, judged
+
+
+def _is_of(culprit: Culprit, subject: Subject) -> bool:
+    if culprit.scope not in ("node", "gpu", "link") or subject.node is None:
+        return False
+    if culprit.peer is not None:
+        return {subject.node, subject.peer} == {culprit.node, culprit.peer}
+    return culprit.node in (subject.node, subject.peer) and (culprit.gpu in (None, subject.gpu))
+
+
+def _margin(judged: Judged) -> float:
+    return min(part.margin for part in judged.parts if part.verdict is Verdict.FAIL)
+
+
+def _figure(culprit: Culprit, result: Result, judged: Judged) -> CulpritFigure:
+    figure, parts = judged.figure, {part.part: part for part in judged.parts}
+    exact = subject_name(result.subject) != subject_name(Subject(culprit.node, culprit.gpu))
+    return CulpritFigure(
+        result.check,
+        metric_name(figure.metric),
+        subject_name(result.subject) if exact else "",
+        value(float(figure.measured), figure.unit),
+        tuple(_compared(judged, parts[part]) if part in parts else "" for part in SHOWN),
+    )
+
+
+def _compared(judged: Judged, part: JudgedPart) -> str:
+    """The reference, the tolerance not taken off, and how far from it the figure is where that is too far."""
+    lower = judged.figure.better is Direction.LOWER
+    kept = 1 + part.tolerance if lower else 1 - part.tolerance
+    reference = part.limit / kept if kept > 0 else part.limit
+    text = value(float(reference))
+    if part.verdict is not Verdict.FAIL or not reference:
+        return text
+    return f"{text} ({100 * (judged.figure.measured / reference - 1):+.0f} %)"
