@@ -115,8 +115,8 @@ def _cut(ordered: Sequence[float]) -> int:
 def _deviation(*parts: Sequence[float]) -> float:
     """The standard deviation within the parts, from each one's median."""
     middles = [median(part) for part in parts]
-    squares = sum((value - middle) ** 2 for part, middle in zip(parts, middles) for value in part)
-    return math.sqrt(squares / (sum(map(len, parts)) - len(parts)))
+    distances = [value - middle for part, middle in zip(parts, middles) for value in part]
+    return math.hypot(*distances) / math.sqrt(len(distances) - len(parts))
 
 
 def _named(group: Mapping[str, float]) -> str:
