@@ -1,7 +1,8 @@
 """What judging and reporting take of the controller: 8 to 4,000 nodes, eight GPUs each, simulated evidence.
 
-`script/test --bench -- tests/bench/test_report_scale.py -s` writes the table of docs/performance.md in ten
-minutes of one core. A size can be measured alone (`-k 64-nodes`): the others are kept.
+`script/test --bench -- tests/bench/test_report_scale.py -s` writes the table of docs/performance.md; of 4,000
+nodes, making up the evidence takes most of the time. A size can be measured alone (`-k 64-nodes`): the others
+are kept.
 """
 
 from __future__ import annotations
