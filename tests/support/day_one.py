@@ -1,9 +1,9 @@
 """Day-one evidence of six systems, as differences from the self-test's healthy sample.
 
 Re-authored from public captures, nothing copied: `nvidia-smi -q -x` of A100-SXM4, H100 SXM, L40S and GB200
-(NVIDIA/k8s-test-infra, Apache-2.0, drivers 570 to 595), the PCI bus of a DGX A100 (facebookresearch/gcm, MIT),
-an Azure ND96asr_v4 with driver 460 (microsoft/superbench-results, MIT). What those lack is as NVIDIA's and the
-kernel's documents describe it.
+(NVIDIA/k8s-test-infra, Apache-2.0, drivers 570 to 595), the PCI bus of a DGX A100 (facebookresearch/gcm,
+MIT), an Azure ND96asr_v4 with driver 460 (microsoft/superbench-results, MIT). What those lack is as NVIDIA's
+and the kernel's documents describe it.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ SYSTEMS: dict[str, System] = {
         model="A100-SXM4-40GB",
         driver="460.32.03",
         profile="hgx-a100-40gb",
-        buses=tuple(f"{domain}:00:00.0" for domain in ("0001", "0002", "0003", "0004", "000b", "000c", "000d", "000e")),
+        buses=tuple(f"000{domain}:00:00.0" for domain in "1234bcde"),
         memory_mib=40536,
         switches=6,
         links=(12, "25 GB/s"),
@@ -309,7 +309,7 @@ def evidence_of(system: System) -> Evidence:
 
 
 def _smi_xml(system: System, node: int) -> str:
-    root = ElementTree.fromstring(smi.smi_xml(node, len(system.buses), system.driver))
+    root = ElementTree.fromstring(smi.smi_xml(node, len(system.buses), system.driver))  # noqa: S314 - our own text
     for gpu, address in zip(root.findall("gpu"), system.buses, strict=True):
         printed = f"0000{address.upper()}"
         gpu.set("id", printed)

@@ -1,7 +1,7 @@
 """Healthy systems of other kinds than the sample, on their first day: no check raises a false alarm.
 
-The probe's evidence goes through the real judging of the suite `standard`. What a check says of a system that it
-does not fit is "n/a", with a reason; only jobs that have not run are "not run".
+The probe's evidence goes through the real judging of the suite `standard`. What a check says of a system that
+it does not fit is "n/a", with a reason; only jobs that have not run are "not run".
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ DO_NOT_APPLY = {
     "L40S server": NO_RDMA,
     "single-GPU workstation": NO_RDMA
     | {
-        "firmware-alike", "huge-pages", "memory", "os-alike", "gpu-vbios", "gpu-ecc", "gpu-p2p", "gpu-row-remap",
+        "firmware-alike", "huge-pages", "memory", "os-alike", "gpu-vbios", "gpu-ecc", "gpu-p2p",
+        "gpu-row-remap",
     },
     "GB200 tray": {"iommu", "mounts", "pcie-acs", "fabric-manager", "gpu-topology"},
     "virtual machine": {

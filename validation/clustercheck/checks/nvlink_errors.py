@@ -115,7 +115,7 @@ def _counted(node: str, count: str) -> seeding.Inject:
 
 
 def _fifth_generation(failed_events: int) -> seeding.Inject:
-    """Before the jobs and after them, as drivers print it of NVLink 5; link 3 failed to recover during them."""
+    """Before the jobs and after them, as drivers print it of NVLink 5; during them link 3 fails."""
 
     def change(failed: int, raw: seeding.Raw) -> None:
         header = raw["nvlink_errors"]["stdout"].partition("\n")[0]
@@ -154,8 +154,8 @@ CHECK = Check(
     "the driver's load; earlier counts are reported",
     requires="GPUs with NVLink that is up, MIG off; where they have counted anything before, a job that "
     "loads them: NCCL among GPUs of the node, or copies between them",
-    expectation="no replay, no recovery error and no failed recovery, and every link that was up is up after the jobs; CRC "
-    "errors, which are corrected, are told and not judged",
+    expectation="no replay, no recovery error and no failed recovery, and every link that was up is up after "
+    "the jobs; CRC errors, which are corrected, are told and not judged",
     remedy="Drain the node, load the links once more (clusterctl validate) and look again: what counts on "
     "wants the GPU, its bridge or the baseboard reseated, then replaced (`nvidia-smi nvlink -re` clears the "
     "counters).",
