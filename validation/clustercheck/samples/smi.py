@@ -106,7 +106,7 @@ def nvlink_errors_text(node: int, gpus: int = 8) -> str:
 def nvlink5_errors_text(links: int, failed: int = 0, on: int = 0) -> str:
     """What it prints below one GPU with NVLink 5; link ``on`` has ``failed`` to recover so often."""
     names = (
-        "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors", 
+        "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors",
         "Rx General Errors",
         "Local link integrity Errors", "Tx discards", "Link recovery successful events",
         "Link recovery failed events", "Total link recovery events", "Effective Errors", "Symbol Errors",
