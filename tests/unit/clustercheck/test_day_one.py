@@ -7,6 +7,7 @@ it does not fit is "n/a", with a reason; only jobs that have not run are "not ru
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from tests.support.day_one import SYSTEMS, evidence_of
@@ -45,13 +46,18 @@ def judged(evidence: Evidence) -> list[Result]:
     return [result for check in CHECKS for result in evaluate(check, evidence)]
 
 
+@cache
+def judged_on_day_one(name: str) -> list[Result]:
+    return judged(evidence_of(SYSTEMS[name]))
+
+
 def told(results: list[Result]) -> list[str]:
     return sorted({f"{one.check}: {one.verdict.value}: {one.because}" for one in results})
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_healthy_system_raises_no_alarm(name: str) -> None:
-    results = judged(evidence_of(SYSTEMS[name]))
+    results = judged_on_day_one(name)
     assert told([one for one in results if one.verdict in (Verdict.FAIL, Verdict.WARNING)]) == []
     waiting = [one for one in results if one.verdict is Verdict.NOT_RUN and not BY_ID[one.check].job]
     assert told(waiting) == []
@@ -59,7 +65,7 @@ def test_a_healthy_system_raises_no_alarm(name: str) -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_does_not_fit_the_system_is_not_applicable_with_a_reason(name: str) -> None:
-    results = [one for one in judged(evidence_of(SYSTEMS[name])) if not BY_ID[one.check].job]
+    results = [one for one in judged_on_day_one(name) if not BY_ID[one.check].job]
     excluded = [one for one in results if one.verdict is Verdict.EXCLUDED]
     assert {one.check for one in excluded} == DO_NOT_APPLY[name]
     assert all(one.because for one in excluded)
