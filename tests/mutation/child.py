@@ -1,7 +1,7 @@
 """Judges mutants, one a line of JSON: `python -m tests.mutation.child TREE`.
 
 TREE is a copy of clustercheck's directory. Each mutant is judged in a process of its own, forked from this
-one, which has imported everything but clustercheck: first by the self-test, then by the unit tests of its module.
+one, which has imported all but clustercheck: first by the self-test, then by the unit tests of its module.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def judge(chosen: Sequence[Mutant], directory: Path, limit_s: float = 3600) -> d
 def _judge_some(chosen: Sequence[Mutant], directory: Path, limit_s: float) -> Mapping[str, str]:
     shutil.copytree(PACKAGE, directory / "clustercheck")
     asked = [
-        {"name": one.name, "file": one.file, "text": one.text, "tests": tests_of(one.file)} for one in chosen
+        {"name": one.name, "file": one.file, "text": one.text, "tests": unit_tests_of(one.file)}
+        for one in chosen
     ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutation.child", str(directory)],
@@ -61,7 +62,7 @@ def _texts() -> Mapping[str, str]:
     }
 
 
-def tests_of(file: str) -> list[str]:
+def unit_tests_of(file: str) -> list[str]:
     """The unit tests that name the module, or a check of it; of data, those of expectations."""
     path = PACKAGE / file
     if path.suffix != ".py":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.mutation.child import found_by
-from tests.mutation.judging import PACKAGE, judge, tests_of
+from tests.mutation.judging import PACKAGE, judge, unit_tests_of
 from tests.mutation.mutants import Mutant, mutants, of_data, of_source
 
 ECC = "checks/gpu_ecc.py"
@@ -69,10 +69,10 @@ def test_figures_of_data_are_halved_and_doubled_and_what_is_no_limit_is_left() -
         for factor in ("0.5", "2")
         for place, change in (
             ("memory_bandwidth", "value: 2039"), ("all_reduce_busbw", "value: 228"),
-            ("all_reduce_busbw", "tolerance: 0.1"), ("rails", "1: 0.55"), ("rails", "8: 0.85"),
+            ("all_reduce_busbw", "tolerance: 0.1"), ("floors", "1: 0.55"), ("floors", "8: 0.85"),
         )
     }  # fmt: skip
-    assert found["rails 8: 0.85 x 0.5"] == DATA.replace("8: 0.85", "8: 0.425")
+    assert found["floors 8: 0.85 x 0.5"] == DATA.replace("8: 0.85", "8: 0.425")
 
 
 def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
@@ -84,8 +84,10 @@ def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
 
 
 def test_the_unit_tests_of_a_module_are_those_that_name_it() -> None:
-    assert any(name.endswith("checks/test_nvlink_errors.py") for name in tests_of("checks/nvlink_errors.py"))
-    assert any(name.endswith("expect/test_judge.py") for name in tests_of("expect/judge.py"))
+    assert any(
+        name.endswith("checks/test_nvlink_errors.py") for name in unit_tests_of("checks/nvlink_errors.py")
+    )
+    assert any(name.endswith("expect/test_judge.py") for name in unit_tests_of("expect/judge.py"))
 
 
 BEGINS = "    gpu, profile = gpu_of"

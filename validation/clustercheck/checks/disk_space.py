@@ -109,16 +109,23 @@ CHECK = Check(
         SeededFault("docker-full", _place("gpu01", "/var/lib/docker", free_bytes=0), Subject("gpu01")),
         SeededFault("jobs-full", _place("gpu02", "/var/lib/clusterctl", free_bytes=0), Subject("gpu02")),
         *(
-            SeededFault(f"5-percent-too-little-in-{path}", _room(path, 0.95), Subject("gpu02"))
+            SeededFault(f"5-percent-less-in-{path}", _room(path, 0.95), Subject("gpu02"))
             for path in _NEEDED_MB
         ),
         *(
-            SeededFault(f"5-percent-more-than-needed-in-{path}", _room(path, 1.05), Subject("gpu02"), Verdict.PASS)
+            SeededFault(f"5-percent-more-in-{path}", _room(path, 1.05), Subject("gpu02"), Verdict.PASS)
             for path in _NEEDED_MB
         ),
         SeededFault("few-inodes", _place("gpu03", "/var/log", inodes_free=950), Subject("gpu03")),
         SeededFault(
             "enough-inodes", _place("gpu03", "/var/log", inodes_free=1050), Subject("gpu03"), Verdict.PASS
+        ),
+        SeededFault(
+            "no-count-of-inodes", _place("gpu03", "/var/log", inodes=0, inodes_free=0), Subject("gpu03"),
+            Verdict.PASS,
+        ),
+        SeededFault(
+            "one-not-told", _place("gpu02", "/", free_bytes=None), Subject("gpu02"), Verdict.NOT_RUN
         ),
         SeededFault("no-inodes", _place("gpu03", "/var/log", inodes_free=0), Subject("gpu03")),
         SeededFault("read-only", _place("gpu01", "/", read_only=True), Subject("gpu01")),

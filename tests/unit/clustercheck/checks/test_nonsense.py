@@ -14,7 +14,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.samples import sample
 
-NONSENSE: tuple[Any, ...] = (None, "x", [7], {"x": 7})
+NONSENSE: tuple[Any, ...] = (None, "x", [], [7], {"x": 7})
 DEPTH = 2
 HEALTHY = sample.healthy()
 FAILED_ITSELF = "the check itself failed"
