@@ -15,7 +15,7 @@ TESTS = ROOT / "tests"
 # Need nothing but Python, git and bash, and no root.
 FAST = ("tests/unit",)
 # Need programs that script/test installs, or take long.
-PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate", "fuzz")
+PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate", "fuzz", "mutation")
 # In the order in which they run. The lane `site` has the lab that the demo applied, for all that needs one.
 LABS: Mapping[str, tuple[str, ...]] = {
     "bare": (

@@ -107,6 +107,19 @@ def _ahead(node: str, by_s: float) -> seeding.Inject:
     return seeding.edit(node, change)
 
 
+def _all_ahead(by_s: float) -> seeding.Inject:
+    return seeding.chain(*(_ahead(node, by_s) for node in ("gpu01", "gpu02", "gpu03")))
+
+
+def _open(node: str, seconds: float) -> seeding.Inject:
+    """A log-in that leaves so much open, where the sample's leaves 0.6 s."""
+
+    def change(raw: seeding.Raw) -> None:
+        raw["clock_began"] += seconds - 0.6
+
+    return seeding.edit(node, change)
+
+
 ALL_WRONG = (
     "Compare the clocks of this machine and of a node (`date -u`): one of them is wrong, which affects "
     "certificates and logs. Configure a correct time server on the nodes."
@@ -132,9 +145,16 @@ CHECK = Check(
     faults=(
         SeededFault("clock-ahead", _ahead("gpu02", 600.0), Subject("gpu02")),
         SeededFault("clock-behind", _ahead("gpu01", -5.0), Subject("gpu01")),
+        # Its log-in leaves 0.2 s open before its time, and 0.4 s after it, as those of the others.
+        SeededFault("2.1-s-ahead", _ahead("gpu02", 2.1 + 0.6), Subject("gpu02")),
+        SeededFault("1.9-s-ahead", _ahead("gpu02", 1.9 + 0.6), Subject("gpu02"), Verdict.PASS),
+        SeededFault("all-63-s-ahead", _all_ahead(63.0 + 0.2), Subject("gpu03")),
+        SeededFault("all-57-s-ahead", _all_ahead(57.0 + 0.2), Subject("gpu03"), Verdict.PASS),
+        SeededFault("31.5-s-open", _open("gpu01", 31.5), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("28.5-s-open", _open("gpu01", 28.5), Subject("gpu01"), Verdict.PASS),
         SeededFault(
             "every-clock-wrong",
-            seeding.chain(*(_ahead(node, 3600.0) for node in ("gpu01", "gpu02", "gpu03"))),
+            _all_ahead(3600.0),
             Subject("gpu03"),
         ),
         SeededFault(

@@ -16,11 +16,18 @@ from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.samples.smi import nvlink5_errors_text
 
 COMMAND = "nvidia-smi nvlink -e"
 # One is a failure to DCGM's health watch; CRC errors matter to it from 100 a second on, and are told.
 JUDGED = ("replay errors", "recovery errors")
-SOURCE = "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay and recovery errors from 1 on"
+# NVLink 5 counts neither: its links recover by themselves, and one that could not goes down.
+RECOVERY_FAILED = "link recovery failed events"
+_TOLD = ("errors", "events", "discards")  # not its traffic, nor what its error correction has corrected
+SOURCE = (
+    "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay and recovery errors from 1 on; "
+    "of NVLink 5 DCGM's field 1212: the link went from up to recovery failed, and down"
+)
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -41,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     growth = growth_over_jobs(evidence, node, partial(_read, gpu=gpu), loaded_by=load)
     if not growth.before.up and not growth.grew:
         return not_applicable("no link of this GPU is up: nothing is counted (see nvlink)")
-    wrong = [(where, name, count) for (where, name), count in growth.grew.items() if name in JUDGED]
+    wrong = [(where, name, count) for (where, name), count in growth.grew.items() if _is_judged(name)]
     more = {
         "links": len(growth.before.up),
         "before": _told(growth.before.above_zero),
@@ -54,7 +61,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         total = len(growth.gone) + sum(count for _, _, count in wrong)
         because = f"over the jobs of this run {', '.join(lines[:4])}"
         return failed(because, total, 0, unit="errors", source=SOURCE, evidence=more)
-    growth.require_told({key for key in growth.untold if key[1] in JUDGED})
+    growth.require_told({key for key in growth.untold if _is_judged(key[1])})
     return passed(0, 0, unit="errors", source=SOURCE, evidence=more)
 
 
@@ -71,9 +78,22 @@ def _read(node: NodeEvidence, gpu: SmiGpu) -> Counters:
         {
             (link, name): counts.get(name)
             for link, counts in links.items()
-            for name in sorted({*JUDGED, *counts})
+            for name in sorted({*_required(counts), *filter(_is_told, counts)})
         },
     )
+
+
+def _required(counts: Mapping[str, int | None]) -> tuple[str, ...]:
+    """What a link must report, by its generation."""
+    return (RECOVERY_FAILED,) if RECOVERY_FAILED in counts else JUDGED
+
+
+def _is_judged(name: str) -> bool:
+    return name in (*JUDGED, RECOVERY_FAILED)
+
+
+def _is_told(name: str) -> bool:
+    return name.endswith(_TOLD)
 
 
 def _told(counts: Mapping[Key, int]) -> dict[str, int]:
@@ -92,6 +112,21 @@ def _counted(node: str, count: str) -> seeding.Inject:
         node, "nvlink_errors", "Link 3: Replay Errors: 0", f"Link 3: Replay Errors: {count}"
     )
     return seeding.chain(answer, seeding.later(answer))
+
+
+def _fifth_generation(failed_events: int) -> seeding.Inject:
+    """Before the jobs and after them, as drivers print it of NVLink 5; during them link 3 fails."""
+
+    def change(failed: int, raw: seeding.Raw) -> None:
+        header = raw["nvlink_errors"]["stdout"].partition("\n")[0]
+        rest = raw["nvlink_errors"]["stdout"].partition("GPU 1:")
+        lines = nvlink5_errors_text(18, failed=failed, on=3)
+        raw["nvlink_errors"]["stdout"] = f"{header}\n{lines}{rest[1]}{rest[2]}"
+
+    return seeding.chain(
+        seeding.edit("gpu01", partial(change, 0)),
+        seeding.later(seeding.edit("gpu01", partial(change, failed_events))),
+    )
 
 
 def _not_loaded(evidence: Evidence) -> Evidence:
@@ -113,14 +148,14 @@ CHECK = Check(
     title="NVLink errors",
     section=Section.GPU_STATE,
     scope=Scope.LINK,
-    measures="replay, recovery and CRC errors that every NVLink of every GPU counts while the jobs of the "
-    "run load it",
+    measures="replay, recovery and CRC errors (of NVLink 5 failed recoveries) that every NVLink of every GPU "
+    "counts while the jobs of the run load it",
     method="nvidia-smi nvlink -e before the jobs and after them: the difference. The counters start with "
     "the driver's load; earlier counts are reported",
     requires="GPUs with NVLink that is up, MIG off; where they have counted anything before, a job that "
     "loads them: NCCL among GPUs of the node, or copies between them",
-    expectation="no replay and no recovery error, and every link that was up is up after the jobs; CRC "
-    "errors, which are corrected, are told and not judged",
+    expectation="no replay, no recovery error and no failed recovery, and every link that was up is up after "
+    "the jobs; CRC errors, which are corrected, are told and not judged",
     remedy="Drain the node, load the links once more (clusterctl validate) and look again: what counts on "
     "wants the GPU, its bridge or the baseboard reseated, then replaced (`nvidia-smi nvlink -re` clears the "
     "counters).",
@@ -129,6 +164,7 @@ CHECK = Check(
     counters=("nvlink_errors",),
     faults=(
         SeededFault("replays", _counts("gpu01", "Replay", "142"), Subject("gpu01", 0)),
+        SeededFault("recovery-failed", _fifth_generation(1), Subject("gpu01", 0)),
         SeededFault("recovered", _counts("gpu02", "Recovery", "1"), Subject("gpu02", 0)),
         SeededFault(
             "cleared-in-between",

@@ -15,6 +15,10 @@ from clustercheck.parse.reading import CannotReadError
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
 _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
 _COUNT = re.compile(r"\s+Link (\d{1,4}): ([A-Za-z][A-Za-z0-9 _-]{1,60}): (\d{1,20}|N/A)\s*$")
+# Bit error rates of NVLink 5, as "Effective BER: 15e-255": the counts beside them say the same.
+_RATIO = re.compile(
+    r"\s+Link \d{1,4}: [A-Za-z ]{0,40}BER[A-Za-z0-9 ]{0,20}: (?:\d{1,20}(?:e-?\d{1,5})?|N/A)\s*$"
+)
 _INACTIVE = re.compile(r"\s+Link (\d{1,4}): <?inactive>?\s*$", re.IGNORECASE)
 _NONE = re.compile(r"NVML: Unable to retrieve NVLink information|does not support NVLink", re.IGNORECASE)
 _rate = lru_cache(maxsize=256)(float)  # few rates, of thousands of links
@@ -121,7 +125,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
             if name in counts:
                 raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
             counts[name] = None if count[3] == "N/A" else int(count[3])
-        elif not _NONE.search(line) and not lost_gpus(line) and not corrupt_inforoms(line):
+        elif not any((_RATIO.match(line), _NONE.search(line), lost_gpus(line), corrupt_inforoms(line))):
             _note_unread(found, line, what)
     if not found:
         raise CannotReadError(f"{what} lists no GPU")

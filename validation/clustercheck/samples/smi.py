@@ -131,6 +131,24 @@ def nvlink_errors_text(node: int, gpus: int = 8) -> str:
     return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
 
 
+def nvlink5_errors_text(links: int, failed: int = 0, on: int = 0) -> str:
+    """What it prints below one GPU with NVLink 5; link ``on`` has ``failed`` to recover so often."""
+    names = (
+        "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors",
+        "Rx General Errors",
+        "Local link integrity Errors", "Tx discards", "Link recovery successful events",
+        "Link recovery failed events", "Total link recovery events", "Effective Errors", "Symbol Errors",
+    )  # fmt: skip
+    rates = ["Effective BER: 15e-255", "Symbol BER: 15e-255"]
+    corrected = [f"FEC Errors - {bucket}: {0 if bucket else 36_140_749_276}" for bucket in range(16)]
+    lines = []
+    for link in range(links):
+        counts = {name: failed * (link == on and "failed" in name) for name in names}
+        told = ["Tx packets: 12345", *(f"{name}: {count}" for name, count in counts.items())]
+        lines += [f"\t Link {link}: {one}\n" for one in (*told, *rates, *corrected)]
+    return "".join(lines)
+
+
 def topology_text(gpus: int = 8, nics: int = len(RDMA)) -> str:
     """What `nvidia-smi topo -m` prints."""
     names = [f"GPU{gpu}" for gpu in range(gpus)]

@@ -75,3 +75,21 @@ def test_the_unit_does_not_matter(values: list[float], scale: float) -> None:
 def test_every_number_of_equals_has_a_cut_off() -> None:
     assert [cut_off(count) for count, _ in CUT_OFFS] == [cut for _, cut in CUT_OFFS]
     assert cut_off(7) == cut_off(6) and cut_off(10**6) == CUT_OFFS[-1][1]
+
+
+def test_the_cut_offs_are_those_that_were_simulated() -> None:
+    """Entered twice: a slip of the hand in either is seen."""
+    by_count = {
+        4: 11.5,
+        5: 14.0,
+        6: 9.5,
+        7: 9.5,
+        8: 8.0,
+        10: 7.0,
+        12: 6.3,
+        16: 5.5,
+        24: 5.0,
+        999: 5.0,
+        1000: 5.2,
+    }
+    assert {count: cut_off(count) for count in by_count} == by_count

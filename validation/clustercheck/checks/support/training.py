@@ -13,7 +13,7 @@ from clustercheck.parse.reading import CannotReadError
 
 JOBS = {"training_paddle": "Paddle", "training_torch": "PyTorch"}
 WAY = {"training_paddle": "Paddle's DataParallel", "training_torch": "PyTorch's DistributedDataParallel"}
-NUMBERS = ("step_s", "batch")
+NUMBERS = ("step_s", "batch", "steps")
 MAYBE_NUMBERS = ("parameters_spread", "repeat_difference", "fp32_difference", "peak_memory_bytes")
 
 Case = Mapping[str, Any]

@@ -1,0 +1,86 @@
+"""Judges mutants, one a line of JSON: `python -m tests.mutation.child TREE`.
+
+TREE is a copy of clustercheck's directory. Each mutant is judged in a process of its own, forked from this
+one, which has imported all but clustercheck: first by the self-test, then by the unit tests of its module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 120.0  # of wall time: a mutant that hangs is found
+PRELOADED = ("hypothesis", "jsonschema", "yaml", "click", "rich", "jinja2", "_pytest.assertion.rewrite")
+
+
+def main(tree: Path) -> None:
+    """Read mutants from standard input, and say what found each: empty where nothing did."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        path = tree / "clustercheck" / asked["file"]
+        whole = path.read_bytes()
+        path.write_text(asked["text"], encoding="utf-8")
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()
+        began = time.monotonic()
+        found = found_by(tree, asked["tests"])
+        path.write_bytes(whole)
+        sys.stderr.write(f"{found or 'SURVIVED'}\t{asked['name']}\n")
+        answer = {"name": asked["name"], "found_by": found, "seconds": round(time.monotonic() - began, 1)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def found_by(tree: Path, tests: list[str], limit_s: float = LIMIT_S) -> str:
+    """What finds the change that the tree has, empty if nothing does."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.close(reading)
+        words = "an error"
+        with contextlib.suppress(BaseException):
+            words = _judge(tree, tests)
+        os.write(writing, words.encode()[:4000] or b"\0")
+        os._exit(0)
+    os.close(writing)
+    ready, _, _ = select.select([reading], [], [], limit_s)
+    words = os.read(reading, 4096).decode(errors="replace") if ready else "the time limit"
+    os.close(reading)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "an error" if not words else words.strip("\0")
+
+
+def _judge(tree: Path, tests: list[str]) -> str:
+    sys.dont_write_bytecode = True
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    sys.path.insert(0, str(tree))
+    selftest = importlib.import_module("clustercheck.selftest")
+    if not str(selftest.__file__).startswith(str(tree)):
+        raise RuntimeError("another clustercheck was imported")
+    for proof in selftest.prove():
+        if not proof.good:
+            return f"self-test: {proof.check}: {proof.fault}"
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "60"]
+    if tests and pytest.main([*options, *tests]) != pytest.ExitCode.OK:
+        return "unit tests"
+    return ""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

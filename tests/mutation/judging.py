@@ -1,0 +1,75 @@
+"""Has mutants judged in processes of their own, as many at once as there are processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from tests.mutation.mutants import Mutant
+from tests.support.tree import ROOT
+
+PACKAGE = ROOT / "validation" / "clustercheck"
+UNIT_TESTS = ROOT / "tests" / "unit" / "clustercheck"
+NONSENSE = (
+    "tests/unit/clustercheck/checks/test_nonsense.py::test_nonsense_is_cannot_read_and_no_check_fails_itself"
+)
+SLOW = ("test_nonsense.py", "test_selftest.py", "test_scale.py", "test_in_containers.py", "test_on_a_node.py")
+
+
+def judge(chosen: Sequence[Mutant], directory: Path, limit_s: float = 3600) -> dict[str, str]:
+    """What found each mutant, by its name: empty where nothing did."""
+    workers = max(1, min(os.cpu_count() or 1, len(chosen)))
+    with ThreadPoolExecutor(workers) as pool:
+        parts = pool.map(
+            lambda number: _judge_some(chosen[number::workers], directory / str(number), limit_s),
+            range(workers),
+        )
+        return {name: found for part in parts for name, found in part.items()}
+
+
+def _judge_some(chosen: Sequence[Mutant], directory: Path, limit_s: float) -> Mapping[str, str]:
+    shutil.copytree(PACKAGE, directory / "clustercheck")
+    asked = [
+        {"name": one.name, "file": one.file, "text": one.text, "tests": unit_tests_of(one.file)}
+        for one in chosen
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutation.child", str(directory)],
+        input="".join(json.dumps(one) + "\n" for one in asked),
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
+        timeout=limit_s, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(chosen)
+    return {one["name"]: one["found_by"] for one in answers}
+
+
+@cache
+def _texts() -> Mapping[str, str]:
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in sorted(UNIT_TESTS.rglob("test_*.py"))
+        if path.name not in SLOW and path.parent.name != "running"  # whole validations
+    }
+
+
+def unit_tests_of(file: str) -> list[str]:
+    """The unit tests that name the module, or a check of it; of data, those of expectations."""
+    path = PACKAGE / file
+    if path.suffix != ".py":
+        return [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
+    ids = re.findall(r'\bid="([a-z0-9-]+)"', path.read_text(encoding="utf-8"))
+    names = re.compile(
+        "|".join([rf"\b{path.parent.name}(?:\.| import .*\b){path.stem}\b", *(f'"{one}"' for one in ids)])
+    )
+    of_nonsense = [f"{NONSENSE}[{one}]" for one in ids]
+    return [*of_nonsense, *(name for name, text in _texts().items() if names.search(text))]

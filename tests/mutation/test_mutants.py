@@ -1,0 +1,129 @@
+"""What mutates and judges: changes are as described, and what survives is told from what is found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.mutation.child import found_by
+from tests.mutation.judging import PACKAGE, judge, unit_tests_of
+from tests.mutation.mutants import Mutant, mutants, of_data, of_source
+
+ECC = "checks/gpu_ecc.py"
+SOURCE = """\
+LIMIT, _FEW = 0.5, "4"
+CHECK = Check(limit=7)
+MOST = 10
+
+
+def judge(one: int) -> Finding:
+    if one > MOST and known(one):
+        return failed(0.25)
+    rest = [each for each in range(3) if each]
+    return one == 2
+
+
+def _fault(raw: Raw) -> None:
+    if raw:
+        raw.clear()
+"""
+DATA = """\
+name: a100
+gpus: 8
+memory_bandwidth:
+  value: 2039
+floors:
+  - metric: all_reduce_busbw
+    value: 228
+    tolerance: 0.1
+rails:
+  floors: {1: 0.55, 8: 0.85}
+"""
+
+
+def test_conditions_are_dropped_and_limits_halved_and_doubled_but_not_where_faults_are_planted() -> None:
+    found = {(one.place, one.change) for one in of_source("checks/x.py", SOURCE)}
+    assert found == {
+        ("MOST", "10 -> (10 * 0.5)"),
+        ("MOST", "10 -> (10 * 2)"),
+        ("judge", "one > MOST and known(one) -> False"),
+        ("judge", "one > MOST and known(one) -> ((one > MOST))"),
+        ("judge", "one > MOST and known(one) -> ((known(one)))"),
+        ("judge", "0.25 -> (0.25 * 0.5)"),
+        ("judge", "0.25 -> (0.25 * 2)"),
+        ("judge", "each -> True"),
+        ("judge", "one == 2 -> (not (one == 2))"),
+    }
+
+
+def test_each_mutant_is_the_file_with_that_change_alone() -> None:
+    (dropped,) = [one for one in of_source("x.py", SOURCE) if one.change.endswith("-> False")]
+    assert dropped.text == SOURCE.replace("one > MOST and known(one)", "False")
+
+
+def test_figures_of_data_are_halved_and_doubled_and_what_is_no_limit_is_left() -> None:
+    found = {one.place + " " + one.change: one.text for one in of_data("expect/x.yml", DATA)}
+    assert set(found) == {
+        f"{place} {change} x {factor}"
+        for factor in ("0.5", "2")
+        for place, change in (
+            ("memory_bandwidth", "value: 2039"), ("all_reduce_busbw", "value: 228"),
+            ("all_reduce_busbw", "tolerance: 0.1"), ("floors", "1: 0.55"), ("floors", "8: 0.85"),
+        )
+    }  # fmt: skip
+    assert found["floors 8: 0.85 x 0.5"] == DATA.replace("8: 0.85", "8: 0.425")
+
+
+def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
+    everything = mutants(PACKAGE)
+    assert len({one.name for one in everything}) == len(everything) > 1000
+    for one in everything[::40]:
+        if one.file.endswith(".py"):
+            compile(one.text, one.file, "exec")
+
+
+def test_the_unit_tests_of_a_module_are_those_that_name_it() -> None:
+    assert any(
+        name.endswith("checks/test_nvlink_errors.py") for name in unit_tests_of("checks/nvlink_errors.py")
+    )
+    assert any(name.endswith("expect/test_judge.py") for name in unit_tests_of("expect/judge.py"))
+
+
+BEGINS = "    gpu, profile = gpu_of"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (BEGINS, f"    return passed(0)\n{BEGINS}", "self-test: gpu-ecc"),
+        ("def judge(", "def judged(", "an error"),
+        ("whole_number(", "whole_number(", ""),
+    ],
+)
+def test_a_change_is_found_and_no_change_is_not(tmp_path: Path, old: str, new: str, found: str) -> None:
+    whole = (PACKAGE / ECC).read_text(encoding="utf-8")
+    assert old in whole
+    one = Mutant(ECC, "judge", "test", whole.replace(old, new))
+    (by,) = judge([one], tmp_path).values()
+    assert by.startswith(found) and bool(by) == bool(found)
+
+
+def test_a_change_that_hangs_is_found_by_the_time_limit(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "clustercheck")
+    path = tmp_path / "clustercheck" / ECC
+    whole = path.read_text(encoding="utf-8")
+    assert BEGINS in whole
+    path.write_text(whole.replace(BEGINS, f"    while True:\n        pass\n{BEGINS}"), encoding="utf-8")
+    assert found_by(tmp_path, [], limit_s=15) == "the time limit"
+
+
+def test_the_tree_is_as_it_was_after_each_mutant(tmp_path: Path) -> None:
+    """One after the other in one process: the first is no part of the second."""
+    whole = (PACKAGE / ECC).read_text(encoding="utf-8")
+    broken = [Mutant(ECC, "judge", f"test {number}", "raise OSError\n") for number in range(2)]
+    same = [Mutant(ECC, "judge", f"same {number}", whole) for number in range(2)]
+    found = judge([*broken, *same], tmp_path)
+    assert {name.rpartition(" | ")[2]: bool(by) for name, by in found.items()} == {
+        "test 0": True, "test 1": True, "same 0": False, "same 1": False,
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""Healthy systems of other kinds than the sample, on their first day: no check raises a false alarm.
+
+The probe's evidence goes through the real judging of the suite `standard`. What a check says of a system that
+it does not fit is "n/a", with a reason; only jobs that have not run are "not run".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from tests.support.day_one import SYSTEMS, evidence_of
+
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Result, Subject, Verdict
+from clustercheck.running.suites import load
+from clustercheck.samples import sample
+
+CHECKS = load("standard").selected()
+NO_RDMA = {
+    "infiniband-errors", "infiniband-firmware", "infiniband-port", "rails-alike", "roce", "roce-flow-control",
+    "fabric-manager", "dcgm-diag", "nvlink", "nvlink-errors", "gpu-topology", "gpu-mig", "pcie-acs", "mounts",
+}  # fmt: skip
+# Checks of the probe's evidence that do not apply there.
+DO_NOT_APPLY = {
+    "HGX A100": {"mounts"},
+    "DGX H100": {"mounts"},
+    "L40S server": NO_RDMA,
+    "single-GPU workstation": NO_RDMA
+    | {
+        "firmware-alike", "huge-pages", "memory", "os-alike", "gpu-vbios", "gpu-ecc", "gpu-p2p",
+        "gpu-row-remap",
+    },
+    "GB200 tray": {"iommu", "mounts", "pcie-acs", "fabric-manager", "gpu-topology"},
+    "virtual machine": {
+        "cpu-governor", "firmware-alike", "iommu", "memory-errors", "mounts", "pcie-acs", "gpu-recovery",
+    },
+}  # fmt: skip
+
+
+def judged(evidence: Evidence) -> list[Result]:
+    return [result for check in CHECKS for result in evaluate(check, evidence)]
+
+
+@cache
+def judged_on_day_one(name: str) -> list[Result]:
+    return judged(evidence_of(SYSTEMS[name]))
+
+
+def told(results: list[Result]) -> list[str]:
+    return sorted({f"{one.check}: {one.verdict.value}: {one.because}" for one in results})
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_healthy_system_raises_no_alarm(name: str) -> None:
+    results = judged_on_day_one(name)
+    assert told([one for one in results if one.verdict in (Verdict.FAIL, Verdict.WARNING)]) == []
+    waiting = [one for one in results if one.verdict is Verdict.NOT_RUN and not BY_ID[one.check].job]
+    assert told(waiting) == []
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_does_not_fit_the_system_is_not_applicable_with_a_reason(name: str) -> None:
+    results = [one for one in judged_on_day_one(name) if not BY_ID[one.check].job]
+    excluded = [one for one in results if one.verdict is Verdict.EXCLUDED]
+    assert {one.check for one in excluded} == DO_NOT_APPLY[name]
+    assert all(one.because for one in excluded)
+    assert {one.check for one in results if one.verdict is Verdict.PASS} >= {
+        "gpu-present",
+        "gpu-driver",
+        "pcie-link",
+    }
+
+
+def test_jobs_that_a_healthy_hgx_a100_passed_raise_no_alarm() -> None:
+    whole = sample.healthy(2)
+    day_one = evidence_of(SYSTEMS["HGX A100"])
+    results = judged(replace(day_one, jobs=whole.jobs))
+    assert told([one for one in results if one.verdict is not Verdict.PASS and one.check != "mounts"]) == []
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_fault_of_the_system_is_found_there_too(name: str) -> None:
+    """Quiet because it is healthy, not because nothing is judged."""
+    lost = seeding.lose_gpu("gpu01", len(SYSTEMS[name].buses) - 1, from_bus=True)(evidence_of(SYSTEMS[name]))
+    (result,) = [
+        one
+        for one in evaluate(BY_ID["gpu-present"], lost)
+        if one.subject == Subject("gpu01", len(SYSTEMS[name].buses) - 1)
+    ]
+    assert result.verdict is Verdict.FAIL
