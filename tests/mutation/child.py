@@ -1,4 +1,4 @@
-"""Judges mutants, one a line of JSON: `python -m tests.mutation.child TREE`.
+"""Judges mutants, one a line of JSON: `python -m tests.mutation.child TREE SECONDS`.
 
 TREE is a copy of clustercheck's directory. Each mutant is judged in a process of its own, forked from this
 one, which has imported all but clustercheck: first by the self-test, then by the unit tests of its module.
@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
-LIMIT_S = 120.0  # of wall time: a mutant that hangs is found
 PRELOADED = ("hypothesis", "jsonschema", "yaml", "click", "rich", "jinja2", "_pytest.assertion.rewrite")
 
 
-def main(tree: Path) -> None:
+def main(tree: Path, limit_s: float) -> None:
     """Read mutants from standard input, and say what found each: empty where nothing did."""
     for name in PRELOADED:
         importlib.import_module(name)
@@ -34,7 +33,7 @@ def main(tree: Path) -> None:
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
         began = time.monotonic()
-        found = found_by(tree, asked["tests"])
+        found = found_by(tree, asked["tests"], limit_s)
         path.write_bytes(whole)
         sys.stderr.write(f"{found or 'SURVIVED'}\t{asked['name']}\n")
         answer = {"name": asked["name"], "found_by": found, "seconds": round(time.monotonic() - began, 1)}
@@ -42,8 +41,8 @@ def main(tree: Path) -> None:
         sys.stdout.flush()
 
 
-def found_by(tree: Path, tests: list[str], limit_s: float = LIMIT_S) -> str:
-    """What finds the change that the tree has, empty if nothing does."""
+def found_by(tree: Path, tests: list[str], limit_s: float) -> str:
+    """What finds the change that the tree has, empty if nothing does; a change that hangs is found."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -83,4 +82,4 @@ def _judge(tree: Path, tests: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), float(sys.argv[2]))

@@ -24,28 +24,28 @@ NONSENSE = (
 SLOW = ("test_nonsense.py", "test_selftest.py", "test_scale.py", "test_in_containers.py", "test_on_a_node.py")
 
 
-def judge(chosen: Sequence[Mutant], directory: Path, limit_s: float = 3600) -> dict[str, str]:
+def judge(chosen: Sequence[Mutant], directory: Path, each_s: float = 120) -> dict[str, str]:
     """What found each mutant, by its name: empty where nothing did."""
     workers = max(1, min(os.cpu_count() or 1, len(chosen)))
     with ThreadPoolExecutor(workers) as pool:
         parts = pool.map(
-            lambda number: _judge_some(chosen[number::workers], directory / str(number), limit_s),
+            lambda number: _judge_some(chosen[number::workers], directory / str(number), each_s),
             range(workers),
         )
         return {name: found for part in parts for name, found in part.items()}
 
 
-def _judge_some(chosen: Sequence[Mutant], directory: Path, limit_s: float) -> Mapping[str, str]:
+def _judge_some(chosen: Sequence[Mutant], directory: Path, each_s: float) -> Mapping[str, str]:
     shutil.copytree(PACKAGE, directory / "clustercheck")
     asked = [
         {"name": one.name, "file": one.file, "text": one.text, "tests": unit_tests_of(one.file)}
         for one in chosen
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutation.child", str(directory)],
+        [sys.executable, "-m", "tests.mutation.child", str(directory), str(each_s)],
         input="".join(json.dumps(one) + "\n" for one in asked),
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-        timeout=limit_s, check=False,
+        timeout=60 + each_s * len(chosen), check=False,
     )  # fmt: skip
     assert done.returncode == 0
     answers = [json.loads(line) for line in done.stdout.splitlines()]

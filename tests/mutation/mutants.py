@@ -102,8 +102,12 @@ def of_source(file: str, text: str) -> Iterator[Mutant]:
     for place, node, change in _changes(ast.parse(text), said):
         begin, end = span(node)
         changed = (source[:begin] + change.encode() + source[end:]).decode()
-        words = " ".join(said(node).split())
-        yield Mutant(file, place, f"{words} -> {' '.join(change.split())}", changed)
+        yield Mutant(file, place, f"{_short(said(node), 44)} -> {_short(change, 34)}", changed)
+
+
+def _short(text: str, most: int) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= most else words[: most - 3] + "..."
 
 
 def _changes(tree: ast.Module, said: Said) -> Iterator[tuple[str, ast.expr, str]]:

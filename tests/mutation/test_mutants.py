@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from tests.mutation.child import found_by
 from tests.mutation.judging import PACKAGE, judge, unit_tests_of
 from tests.mutation.mutants import Mutant, mutants, of_data, of_source
 
@@ -110,12 +108,9 @@ def test_a_change_is_found_and_no_change_is_not(tmp_path: Path, old: str, new: s
 
 
 def test_a_change_that_hangs_is_found_by_the_time_limit(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "clustercheck")
-    path = tmp_path / "clustercheck" / ECC
-    whole = path.read_text(encoding="utf-8")
-    assert BEGINS in whole
-    path.write_text(whole.replace(BEGINS, f"    while True:\n        pass\n{BEGINS}"), encoding="utf-8")
-    assert found_by(tmp_path, [], limit_s=15) == "the time limit"
+    whole = (PACKAGE / ECC).read_text(encoding="utf-8")
+    hangs = Mutant(ECC, "", "test", f"{whole}\nwhile True:\n    pass\n")
+    assert judge([hangs], tmp_path, each_s=5) == {hangs.name: "the time limit"}
 
 
 def test_the_tree_is_as_it_was_after_each_mutant(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ from clustercheck.spec import ClusterSpec, NodeSpec
 
 Record = dict[str, Any]
 NO_LINKS = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+MISSING: dict[str, Any] = {
+    "argv": [], "rc": None, "stdout": "", "stderr": "", "timed_out": False, "missing": True,
+}  # fmt: skip
 HOPPER_FABRIC = {"state": "Completed", "status": "Success", "cliqueId": "0"}
 
 
@@ -61,11 +64,10 @@ def _plain_host(record: Record) -> None:
     record["rdma"], record["flow_control"] = [], {}
     record["pci"] = [device for device in record["pci"] if device["vendor"] == "0x10de"]
     record["nics"] = record["nics"][:1]
-    missing = {"argv": [], "rc": None, "stdout": "", "stderr": "", "timed_out": False, "missing": True}
-    record["dcgm"] = {"version": missing}
+    record["dcgm"] = {"version": MISSING}
     record["fabric_manager"] = {
         "unit": {"rc": 0, "LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"},
-        "version": missing,
+        "version": MISSING,
     }
 
 
@@ -100,10 +102,9 @@ def _gb200_tray(record: Record) -> None:
 
     The memory of each GPU is a NUMA node without CPUs; /proc/cpuinfo of ARM has no model and no microcode.
     """
-    missing = {"argv": [], "rc": None, "stdout": "", "stderr": "", "timed_out": False, "missing": True}
     record["fabric_manager"] = {
         "unit": {"rc": 0, "LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"},
-        "version": missing,
+        "version": MISSING,
     }
     record["host"].update(architecture="aarch64", cpus=144, kernel="6.8.0-1024-nvidia-64k")
     record["firmware"].update(cpu_model=None, microcode=None, sys_vendor="NVIDIA")
@@ -260,8 +261,8 @@ SYSTEMS: dict[str, System] = {
 
 def record_of(system: System, node: int) -> Record:
     """The probe's record of one healthy node."""
-    text = json.dumps(sample.probe_record(node)).replace(sample.DRIVER, system.driver)
-    record: Record = json.loads(text.replace(sample.MODEL, system.model))
+    text = json.dumps(sample.probe_record(node)).replace(smi.DRIVER, system.driver)
+    record: Record = json.loads(text.replace(smi.MODEL, system.model))
     record["nvidia_smi"]["stdout"] = _smi_xml(system, node)
     record["nvlink"]["stdout"] = _nvlink(system, node, errors=False)
     record["nvlink_errors"]["stdout"] = _nvlink(system, node, errors=True)
@@ -273,7 +274,7 @@ def record_of(system: System, node: int) -> Record:
         )
         for way in ("r", "w", "n")
     }
-    lines = smi.gpu_list_text(node, len(system.buses)).replace(sample.MODEL, system.model)
+    lines = smi.gpu_list_text(node, len(system.buses)).replace(smi.MODEL, system.model)
     for part in ("gpu_list", "container_gpus", "container_gpus_as_user"):
         record[part]["stdout"] = lines
     record["pci"] = _pci(system, record["pci"])

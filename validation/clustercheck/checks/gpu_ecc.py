@@ -109,6 +109,18 @@ CHECK = Check(
             Subject("gpu03", 4),
         ),
         SeededFault(
+            "mode-not-printed",
+            _SMI("gpu03", 4, "ecc_mode/current_ecc", "N/A"),
+            Subject("gpu03", 4),
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
+            "errors-before-the-driver-was-loaded",
+            _SMI("gpu03", 5, "ecc_errors/aggregate/dram_uncorrectable", "2"),
+            Subject("gpu03", 5),
+            Verdict.PASS,
+        ),
+        SeededFault(
             "counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN
         ),
     ),

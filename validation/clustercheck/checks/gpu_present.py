@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
@@ -63,6 +65,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed("present", expected, evidence=more)
 
 
+def _declares(node: str, gpus: int) -> seeding.Inject:
+    def inject(evidence: Evidence) -> Evidence:
+        nodes = tuple(
+            replace(each, gpu_count=gpus) if each.name == node else each for each in evidence.spec.nodes
+        )
+        return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+    return inject
+
+
 def _off_bus_not_listed(node: str, gpu: int) -> seeding.Inject:
     """As after a reload of the driver: it lists the others, and succeeds."""
     return seeding.chain(seeding.lose_gpu(node, gpu, from_bus=False), seeding.silence(node, gpu))
@@ -88,6 +100,7 @@ CHECK = Check(
         SeededFault(
             "gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)
         ),
+        SeededFault("more-than-declared", _declares("gpu02", 7), Subject("gpu02", 0)),
         SeededFault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
         SeededFault(
             "gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)

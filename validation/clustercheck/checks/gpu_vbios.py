@@ -56,6 +56,14 @@ def _versions(evidence: Evidence) -> Mapping[str, Counter[str]]:
 
 
 _SMI = seeding.smi
+
+
+def _half_have(version: str) -> seeding.Inject:
+    """Twelve of the sample's 24 GPUs."""
+    places = [("gpu01", gpu) for gpu in range(8)] + [("gpu02", gpu) for gpu in range(4)]
+    return seeding.chain(*(_SMI(node, gpu, "vbios_version", version) for node, gpu in places))
+
+
 CHECK = Check(
     id="gpu-vbios",
     title="VBIOS alike",
@@ -72,6 +80,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
+        SeededFault("no-majority", _half_have("92.00.36.00.04"), Subject("gpu01", 0)),
         SeededFault(
             "vbios-differs", _SMI("gpu02", 3, "vbios_version", "92.00.19.00.01"), Subject("gpu02", 3)
         ),

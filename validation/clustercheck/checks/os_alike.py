@@ -57,6 +57,12 @@ CHECK = Check(
         SeededFault("kernel-differs", seeding.edit("gpu02", _two_kernels), Subject("gpu02")),
         SeededFault("release-differs", seeding.edit("gpu03", _other_release), Subject("gpu03")),
         SeededFault(
+            "release-not-told",
+            seeding.edit("gpu01", lambda raw: raw["host"]["os"].update(PRETTY_NAME="")),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
             "kernel-not-told",
             seeding.edit("gpu01", lambda raw: raw["host"].update(kernel="")),
             Subject("gpu01"),

@@ -9,7 +9,7 @@ from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.alike import Traits, is_alone, judge_alike
 from clustercheck.checks.support.declared_rails import chosen_number, declare, select_rails
-from clustercheck.checks.support.rdma import Link, links_of, name_of, without_adapter
+from clustercheck.checks.support.rdma import Link, edit_adapter, links_of, name_of, without_adapter
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -111,6 +111,12 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
+        SeededFault(
+            "infiniband-alone",
+            edit_adapter("gpu01", 2, lambda device: device["ports"][0].update(link_layer="InfiniBand")),
+            Subject("gpu01"),
+            Verdict.EXCLUDED,
+        ),
         SeededFault("no-flow-control", seeding.edit("gpu02", _no_pause), Subject("gpu02")),
         SeededFault(
             "no-notification", _set("gpu01", {"ecn": {"roce_np": [], "roce_rp": ["3"]}}), Subject("gpu01")
