@@ -281,6 +281,7 @@ def record_of(system: System, node: int) -> Record:
     record["pcie"]["devices"] = [
         {**record["pcie"]["devices"][0], "address": address} for address in system.buses
     ]
+    record["pcie_replays"]["counts"] = dict.fromkeys(system.buses, "0")
     record["device_links"] = record["device_links"][: len(system.buses)] + record["device_links"][-1:]
     record["dcgm"]["diag"]["stdout"] = dcgm4_text(len(system.buses))
     system.change(record)
