@@ -94,15 +94,20 @@ def test_other_gpus_are_not_taken_for_these():
     assert measured.in_document(document(figure()), L40S, "bf16") is None
 
 
+def written(store, result):
+    run = store.create("validate", [])
+    files.write_result(run, replace(result, run=run.id))
+
+
 def test_the_newest_run_that_can_be_read_counts(tmp_path, monkeypatch):
     site = ClusterDirectory(tmp_path)
     store = RunStore(site)
     assert measured.last_measured(site, A100, "bf16") is None
     for value in (700.0, 1000.0):
-        files.write_result(store.create("validate", []), document(figure(value=value)))
+        written(store, document(figure(value=value)))
     newest = part(measured.in_document(document(figure()), A100, "bf16"))
     assert part(measured.last_measured(site, A100, "bf16")) == newest
-    files.write_result(store.create("validate", []), replace(document(), suite="quick"))
+    written(store, replace(document(), suite="quick"))
     damaged = store.create("validate", [])
     damaged.path(files.RESULT).write_text('{"bert_base_bf16_per_rank"', encoding="utf-8")
     store.create("apply", [])
