@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from clusterctl.content import collections_path
@@ -18,8 +19,9 @@ KEPT_VARIABLES = (
     "ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY",
     "ANSIBLE_VAULT_ENCRYPT_IDENTITY",
 )  # fmt: skip
-# Those that name files.
-VAULT_SOURCES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST")
+# Those that name files: one, and a list of them with identities.
+VAULT_IDENTITIES = "ANSIBLE_VAULT_IDENTITY_LIST"
+VAULT_SOURCES = ("ANSIBLE_VAULT_PASSWORD_FILE", VAULT_IDENTITIES)
 # No program of ours may be asked for a password on a screen that nobody watches.
 DROPPED = frozenset({"SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 
@@ -43,7 +45,7 @@ def python_environment(environment: Mapping[str, str] | None = None) -> dict[str
     kept = {key: value for key, value in given.items() if key not in dropped | unset}
     for name in VAULT_SOURCES:  # what is started may run in another directory
         if name in kept:
-            kept[name] = ",".join(map(_absolute, kept[name].split(",")))
+            kept[name] = ",".join(source.text for source in vault_sources(name, kept[name]))
     return {**kept, "PYTHONSAFEPATH": "1"}
 
 
@@ -58,11 +60,41 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
     }
 
 
-def _absolute(source: str) -> str:
-    """A vault's password file, or ``identity@file``, from the caller's directory."""
-    identity, at, file = source.rpartition("@")
-    try:
-        path = Path(file.strip()).expanduser()
-        return f"{identity}{at}{path.absolute()}" if path.exists() else source
-    except (OSError, RuntimeError, ValueError):  # no such user, too long: Ansible says that it is not there
-        return source
+@dataclass(frozen=True)
+class VaultSource:
+    """Where a vault password comes from: the ``file``, None where there is none; ``text`` is it for Ansible.
+
+    ``because`` says why ``file`` cannot be one that was meant.
+    """
+
+    text: str
+    file: Path | None = None
+    because: str = ""
+
+
+def vault_sources(variable: str, value: str, base: Path | None = None) -> Iterator[VaultSource]:
+    """What a variable of VAULT_SOURCES names, read as Ansible reads it; files that exist are absolute.
+
+    Of an identity all after the first @ is the file's name; variables and ~ are replaced in it. Relative ones
+    start at ``base``, else at the current directory.
+    """
+    is_list = variable == VAULT_IDENTITIES
+    for part in value.split(",") if is_list else (value,):
+        text = part.strip()
+        if is_list and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+            text = text[1:-1]
+        identity, at, name = text.partition("@") if is_list and "@" in text else ("", "", text)
+        if not is_list:
+            name = name.replace("{{CWD}}", str(Path.cwd()))
+        try:
+            path = Path(os.path.normpath((base or Path.cwd()) / Path(os.path.expandvars(name)).expanduser()))
+            exists = bool(name) and path.exists()
+        except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, NUL
+            yield VaultSource(text, because=str(error))
+            continue
+        if not exists:
+            yield VaultSource(text)
+            continue
+        # Ansible reads what we hand on once more.
+        because = "it holds $, {{ or a comma" if any(one in str(path) for one in ("$", "{{", ",")) else ""
+        yield VaultSource(f"{identity}{at}{path}", path, because)

@@ -13,7 +13,7 @@ import os
 import pwd
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from clusterctl.cluster import names
@@ -26,6 +26,7 @@ STATE_PARTS = (names.SECRETS, names.AUTHORITY)
 INSTEAD = "Name your own cluster directory with -C DIR"
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
+Passage = Callable[[Path, os.stat_result], str]
 
 
 def require_trusted_cluster(root: Path) -> None:
@@ -34,13 +35,26 @@ def require_trusted_cluster(root: Path) -> None:
     Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
     require_trusted(_parts(root), root, INSTEAD)
-    because = _objection_above(root)
-    if because and root.resolve() not in _trusted_directories():
+    _require_trusted_above(root, INSTEAD)
+
+
+def require_trusted_place(directory: Path, paths: Iterable[Path], instead: str) -> None:
+    """Refuse a directory to write to, made yet or not, that others could write or exchange, or one of
+    ``paths`` in it. Raises ClusterctlError (``cluster.not-trusted``, exit 2)."""
+    if os.path.lexists(directory):
+        require_trusted((directory, *paths), directory, instead)
+    _require_trusted_above(directory, instead)
+
+
+def _require_trusted_above(directory: Path, instead: str) -> None:
+    place = directory.resolve()
+    because = _objection_above(place)
+    if because and place not in _trusted_directories():
         raise ClusterctlError(
-            f"{root} is not trusted: {because}",
+            f"{directory} is not trusted: {because}",
             code="cluster.not-trusted",
-            where=str(root),
-            hint=f"{INSTEAD}; or, if you trust who can write there, add the line {root} to {trust_file()}",
+            where=str(directory),
+            hint=f"{instead}; or, if you trust who can write there, add the line {place} to {trust_file()}",
         )
 
 
@@ -137,8 +151,12 @@ def objection_to_source(path: Path, root: Path) -> str:
     inside = [each for each in (place, *place.parents) if each.is_relative_to(top)]
     if inside and top in _trusted_directories():
         return ""
-    because = next(filter(None, map(_objection, (path, *inside))), "")
-    return because or _objection_above(place / path.name)
+    if because := _objection(path, _of_passage):
+        return f"it {because}"
+    for directory in inside:
+        if because := _objection(directory):
+            return f"the directory {directory}, in which it is, {because}"
+    return _objection_above(place / path.name)
 
 
 def _objection_above(path: Path) -> str:
@@ -146,32 +164,44 @@ def _objection_above(path: Path) -> str:
 
     A directory that a group may write is usual for teams: its members are not refused.
     """
-    owners = trusted_users()
     for directory in path.parents:
         try:
-            state = directory.stat()
+            because = _of_passage(directory, directory.stat())
         except OSError:  # we may not pass there either: who needs the path says so
             continue
-        if state.st_uid not in owners:
-            return f"the directory {directory}, in which it is, belongs to {_name(state.st_uid)}"
-        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
-            return f"the directory {directory}, in which it is, is world-writable"
+        if because:
+            return f"the directory {directory}, in which it is, {because}"
     return ""
 
 
-def _objection(path: Path) -> str:
-    """Who else could have written it; empty if nobody. Of a link, the whole way that it leads counts."""
+def _of_passage(_directory: Path, state: os.stat_result) -> str:
+    """Who else than a group could exchange what lies in a directory that a path leads through."""
+    if state.st_uid not in trusted_users():
+        return f"belongs to {_name(state.st_uid)}"
+    if stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
+        return "is world-writable"
+    return ""
+
+
+def _of_own_passage(directory: Path, state: os.stat_result) -> str:
+    """The same where a group counts, too: of what a cluster directory holds."""
+    return "" if _is_sticky(state) else _of_state(directory, state)
+
+
+def _objection(path: Path, passage: Passage = _of_own_passage) -> str:
+    """Who else could have written it; empty if nobody. Of a link, the whole way that it leads counts, and
+    ``passage`` says who could exchange what lies in a directory on it."""
     try:
         state = path.lstat()
         because = _of_state(path, state)
         if because or not stat.S_ISLNK(state.st_mode):
             return because
-        return _of_way(path)
+        return _of_way(path, passage)
     except OSError:  # it has gone, or may not be read by us either
         return ""
 
 
-def _of_way(link: Path) -> str:
+def _of_way(link: Path, passage: Passage) -> str:
     """Who else could change what ``link`` leads to: the directories, links and file that the kernel walks."""
     here = Path(os.path.realpath(link.parent))
     rest, links = _names(link), 1
@@ -183,8 +213,7 @@ def _of_way(link: Path) -> str:
         except FileNotFoundError:  # who can put it there?
             here, rest = here.parent, []
             state = here.lstat()
-        through = rest and _is_sticky(state)
-        because = "" if through else _of_state(here, state)
+        because = passage(here, state) if rest else _of_state(here, state)
         if because:
             return f"leads to {here}, which {because}"
         if stat.S_ISLNK(state.st_mode):

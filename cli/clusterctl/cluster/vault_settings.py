@@ -17,7 +17,7 @@ from clusterctl.cluster.bounded_file import (
 )
 from clusterctl.cluster.trust import objection_to_source
 from clusterctl.errors import ClusterctlError
-from clusterctl.interpreter import VAULT_SOURCES
+from clusterctl.interpreter import VAULT_SOURCES, vault_sources
 
 MAX_BYTES = 1 << 20
 # Of the section [defaults]: the variable of the same meaning, which wins where it is set, as in Ansible.
@@ -57,32 +57,34 @@ def _adopt(root: Path) -> None:
         value = parser.get("defaults", setting, fallback="").strip()
         if value and not os.environ.get(variable, "").strip():
             try:
-                os.environ[variable] = ",".join(_resolved(part.strip(), root) for part in value.split(","))
-            except (OSError, RuntimeError, ValueError) as error:  # no such user's home, too long, NUL
+                os.environ[variable] = _resolved(variable, value, root)
+            except ValueError as error:  # no such user's home, too long, NUL
                 raise _refusal(file, f"has a {setting} that cannot be used: {error}") from None
 
 
-def _resolved(source: str, root: Path) -> str:
-    """A path, or ``identity@path``: relative ones are relative to ansible.cfg."""
-    identity, at, path = source.rpartition("@")
-    inside = root / Path(path).expanduser()
-    return f"{identity}{at}{inside}" if path and inside.exists() else source
+def _resolved(variable: str, value: str, root: Path) -> str:
+    """Relative files are relative to ansible.cfg. Raises ValueError."""
+    if variable not in VAULT_SOURCES:
+        return value
+    found = list(vault_sources(variable, value, root))
+    if wrong := next((source.because for source in found if source.because), ""):
+        raise ValueError(wrong)
+    return ",".join(source.text for source in found)
 
 
 def _sources() -> Iterator[Path]:
-    """The files and programs that the vault's passwords come from, as far as they exist."""
+    """The files and programs that the vault's passwords come from, as far as they exist; from here on they
+    are named by their absolute paths, so that what is checked is what is used."""
     for variable in VAULT_SOURCES:
-        for source in os.environ.get(variable, "").split(","):
-            name = source.rpartition("@")[2].strip()
-            try:
-                path = Path(name).expanduser()
-                exists = bool(name) and path.exists()
-            except (OSError, RuntimeError, ValueError) as error:
-                raise _not_used(
-                    f"{variable} names what cannot be used: {error}", name, "Correct it."
-                ) from None
-            if exists:
-                yield path
+        if not os.environ.get(variable, "").strip():
+            continue
+        found = list(vault_sources(variable, os.environ[variable]))
+        for source in found:
+            if source.because:
+                what = f"{variable} names what cannot be used: {source.because}"
+                raise _not_used(what, source.text, "Correct it.")
+        os.environ[variable] = ",".join(source.text for source in found)
+        yield from (source.file for source in found if source.file is not None)
 
 
 def _require_trusted(path: Path, root: Path) -> None:

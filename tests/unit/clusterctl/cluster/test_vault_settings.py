@@ -102,6 +102,78 @@ def test_a_program_that_others_can_write_is_not_run_nor_a_password_of_theirs_use
     refused(tmp_path / "elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("vault_password_file", "word"),
+        ("vault_password_file", "$PLACE/word"),
+        ("vault_password_file", "${PLACE}/./word"),
+        ("vault_identity_list", "dev@word"),
+        ("vault_identity_list", "'dev@word'"),
+        ("vault_identity_list", "dev@$PLACE/word"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place", [("site", False), ("anna@example.com/site", False), ("anna@example.com/site", True)]
+)
+def test_what_is_checked_is_what_ansible_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    value: str,
+    place: tuple[str, bool],
+) -> None:
+    inside, in_environment = place
+    site = tmp_path / inside
+    site.mkdir(parents=True)
+    word = site / "word"
+    word.write_text("#!/bin/sh\necho golden\n")
+    word.chmod(0o777)
+    monkeypatch.setenv("PLACE", str(site))
+    monkeypatch.chdir(site)
+
+    def set_variable() -> None:
+        monkeypatch.setenv(SETTINGS[setting], value if in_environment else "")
+
+    if not in_environment:
+        (site / "ansible.cfg").write_text(f"[defaults]\n{setting} = {value}\n")
+    set_variable()
+    assert refused(site).where == str(word)
+    word.chmod(0o755)
+    set_variable()
+    adopt_vault_settings(site)
+    monkeypatch.chdir("/")
+    named = ansible_environment(content_root())[SETTINGS[setting]]
+    assert named == (str(word) if setting == "vault_password_file" else f"dev@{word}")
+    vault = Vault(ansible_environment(content_root()))
+    assert vault.encrypt("x").startswith("$ANSIBLE_VAULT;")
+    vault.close()
+
+
+def test_a_comma_in_a_files_name_hides_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = tmp_path / "a,b"
+    word.touch(mode=0o666)
+    word.chmod(0o666)
+    monkeypatch.setenv(IN_USE, str(word))
+    assert "cannot be used" in refused(tmp_path).what
+
+
+def test_a_program_behind_a_link_may_lie_in_a_directory_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, link = tmp_path / "bin", tmp_path / "word"
+    programs.mkdir()
+    (programs / "word").write_text("#!/bin/sh\necho golden\n")
+    (programs / "word").chmod(0o755)
+    os.chown(programs, -1, os.getgid())
+    programs.chmod(0o2775)
+    link.symlink_to(programs / "word")
+    monkeypatch.setenv(IN_USE, str(link))
+    adopt_vault_settings(tmp_path / "site")
+    programs.chmod(0o777)
+    assert "is world-writable" in refused(tmp_path / "site").what
+
+
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/word", "x" * 300, "a\0b"])
 def test_a_name_that_no_file_can_have_is_refused_wherever_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

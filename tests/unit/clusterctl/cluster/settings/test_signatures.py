@@ -93,6 +93,19 @@ def test_a_requirement_that_cannot_be_met_is_named_with_its_line(
     assert "images_signatures" in sentence
 
 
+def test_a_key_that_others_could_have_written_is_not_used(tmp_path: Path) -> None:
+    directory = cluster(
+        with_keys(tmp_path), group_vars__all=written("{type: sigstoreSigned, keyPath: keys/cosign.pub}")
+    )
+    assert found(directory) == []
+    keys = tmp_path / "keys"
+    for path, which in ((keys / "cosign.pub", "it"), (keys, f"the directory {keys}, in which it is,")):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        assert f"keys/cosign.pub is not trusted: {which} is world-writable" in only(directory)[2]
+        path.chmod(mode)
+
+
 def test_a_key_in_the_settings_needs_no_file(tmp_path: Path) -> None:
     data = base64.b64encode(public_pem(cosign_key())).decode()
     directory = cluster(tmp_path, group_vars__all=written(f"{{type: sigstoreSigned, keyData: {data}}}"))
