@@ -13,7 +13,12 @@ from clusterctl.cluster import names
 from clusterctl.cluster.bounded_file import OTHERS_MAY_READ
 from clusterctl.errors import ClusterctlError
 
-DIRECTORIES = (names.AUTHORITY, "images", "probe", names.RUNS, names.SECRETS, f"{names.SECRETS}/robots")
+DIRECTORIES = (
+    names.AUTHORITY, "images", "images/packages", "images/spool", "probe", names.RUNS, names.SECRETS,
+    f"{names.SECRETS}/robots",
+)  # fmt: skip
+# What they hold is written to, and is no link.
+WRITTEN = (names.RUNS, "images", "images/packages")
 LOCKS = (f"{names.AUTHORITY}/.lock", f"{names.SECRETS}/.lock")
 SECRETS = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
 # Below the state directory.
@@ -21,7 +26,8 @@ SECRET_DIRECTORIES = (names.AUTHORITY, names.SECRETS, f"{names.SECRETS}/robots")
 
 
 def require_plain_state(state: Path) -> None:
-    """Refuse a state directory that is a link, or holds links, FIFOs or devices, and runs that are links.
+    """Refuse a state directory that is a link, or holds links, FIFOs or devices, or whose runs or images
+    hold links.
 
     A list of host keys, a key or a password may be a link to the operator's own: they are replaced, and not
     written to. A clone or an archive may bring others along, and what is written would go where they lead.
@@ -41,7 +47,7 @@ def require_plain_state(state: Path) -> None:
         if kind is not None and not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise _refusal(path, f"{path.name} is not a plain file", "nothing: clusterctl makes it again")
     locks = (path for name in LOCKS if (path := state / name).is_symlink())
-    for path in (*_links(state / names.RUNS), *locks):
+    for path in (*(link for name in WRITTEN for link in _links(state / name)), *locks):
         raise _refusal_of_link(path)
 
 

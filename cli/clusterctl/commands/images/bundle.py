@@ -32,7 +32,7 @@ from clusterctl.registry.images.registries import Sources, writable
 from clusterctl.registry.images.signatures.checking import checker
 from clusterctl.registry.images.signatures.verifying import verify_signatures
 from clusterctl.registry.images.trees import Tree
-from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
+from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files, require_own_directory
 from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.rollout import tables
 
@@ -195,6 +195,8 @@ def load(
     in the setting images_bundle_signers signed it, or --sha256 pins its index.
     """
     inventory = opened(named)
+    if files_to is not None:
+        require_own_directory(files_to)
     media = Media(directories)
     bundle = media.index(sha256, _trust(inventory, pinned=bool(sha256), allow_unsigned=allow_unsigned))
     media.require(bundle)

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.trust import require_trusted
+from clusterctl.cluster.trust import require_trusted_place
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
@@ -54,6 +55,7 @@ from clusterctl.runs.store import now
 
 INCOMING = "incoming"
 NOTE = ".done"
+PART_NAME = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -96,9 +98,14 @@ class Bundler:
 
         Raises ClusterctlError (``cluster.not-trusted``, ``images.bundle``, ``images.held``).
         """
+        self._require_ours()
+        with self.spool.held():
+            self._require_ours()  # what was not there may have been made by others meanwhile
+            yield
+
+    def _require_ours(self) -> None:
         places = [one for one in (self.spool.root, self.directory / PARTS) if is_there(one)]
-        if is_there(self.directory):
-            require_trusted((self.directory, *places), self.directory, "Name a directory of your own")
+        require_trusted_place(self.directory, places, "Name a directory of your own")
         for link in filter(Path.is_symlink, places):
             raise ClusterctlError(
                 f"the bundle cannot be made here: {link.name} is a link",
@@ -106,8 +113,6 @@ class Bundler:
                 where=str(link),
                 hint="Remove the link, or name another directory.",
             )
-        with self.spool.held():
-            yield
 
     def make(self, recipe: BundleRecipe) -> MadeBundle:
         """Make it, or finish it. The index is written only where all has come.
@@ -251,7 +256,7 @@ class Bundler:
         """Take out parts of an earlier try that nothing needs now."""
         wanted = set(bundle.parts)
         for path in (self.directory / PARTS).iterdir():
-            if path.name not in wanted:
+            if path.name not in wanted and PART_NAME.fullmatch(path.name):
                 path.unlink()
 
     def _note(self, key: str) -> Path:

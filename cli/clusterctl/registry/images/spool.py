@@ -49,7 +49,7 @@ class Spool:
         """Keep it to this process. Raises ClusterctlError (``images.held``)."""
         with state_access():
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +97,8 @@ class Spool:
     def sweep(self, wanted: Collection[str]) -> int:
         """Forget blobs that no image wants any more; how many."""
         kept = {digest.removeprefix("sha256:") for digest in wanted}
-        names = {path.name.removesuffix(PART) for path in self.root.iterdir() if path.name != JOURNAL}
+        ours = (path.name for path in self.root.iterdir() if _OURS.fullmatch(path.name))
+        names = {name.removesuffix(PART) for name in ours if name != JOURNAL}
         for name in names - kept:
             self.drop(name)
         return len(names - kept)

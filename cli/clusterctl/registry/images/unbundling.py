@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.trust import require_trusted_place
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
@@ -58,8 +59,9 @@ class BundleOrigin:
 def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
     """Have the bundle's files below ``directory``; how many were not there yet.
 
-    Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``).
+    Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``, ``cluster.not-trusted``).
     """
+    require_own_directory(directory)
     targets = [(file, directory / require_inside(file.path)) for file in bundle.files]
     missing = [(file, target) for file, target in targets if not _is_there(file, target)]
     require_room(directory, sum(file.item.size for file, _ in missing))
@@ -67,6 +69,12 @@ def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
         with disk(directory):
             _put(media, file, target, directory)
     return len(missing)
+
+
+def require_own_directory(directory: Path) -> None:
+    """Refuse a directory for a bundle's files that others could write: what is installed from there runs as
+    root. Raises ClusterctlError (``cluster.not-trusted``)."""
+    require_trusted_place(directory, (), "Name a directory of your own with --files")
 
 
 def _put(media: Media, file: BundledFile, target: Path, directory: Path) -> None:

@@ -35,7 +35,9 @@ def refused(call: Callable[[], object]) -> ClusterctlError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["", "runs", "secrets", "ca", "probe", "images"])
+@pytest.mark.parametrize(
+    "name", ["", "runs", "secrets", "ca", "probe", "images", "images/spool", "images/packages"]
+)
 def test_a_link_in_place_of_a_directory_is_refused(
     directory: ClusterDirectory, tmp_path: Path, name: str
 ) -> None:
@@ -45,6 +47,7 @@ def test_a_link_in_place_of_a_directory_is_refused(
         path.rename(elsewhere)
     else:
         elsewhere.mkdir()
+        path.parent.mkdir(exist_ok=True)
     path.symlink_to(elsewhere)
     error = refused(lambda: find_cluster_directory(directory.root))
     assert (error.code, error.where) == ("cluster.state-form", str(path))
@@ -92,6 +95,8 @@ def test_a_known_hosts_file_of_the_operators_own_may_be_a_link(
         "baseline.json",
         "own",
         "runs/r1",
+        "images/anything",
+        "images/packages/0123456789abcdef",
         "secrets/robots",
         "secrets/.lock",
         "ca/.lock",
@@ -100,7 +105,7 @@ def test_a_known_hosts_file_of_the_operators_own_may_be_a_link(
 def test_a_link_is_refused_wherever_it_leads(directory: ClusterDirectory, tmp_path: Path, name: str) -> None:
     victim, path = tmp_path / "victim", directory.state / name
     victim.write_text("mine\n")
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(victim)
     error = refused(lambda: find_cluster_directory(directory.root))
     assert (error.code, error.where) == ("cluster.state-form", str(path))

@@ -8,6 +8,7 @@ import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,64 @@ def test_a_directory_that_others_can_write_is_refused(
     error = refusal(usb, source)
     assert (error.code, error.where) == ("cluster.not-trusted", str(usb / name))
     assert not (usb / INDEX).exists()
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_directory_that_others_can_exchange_is_refused(
+    is_made: bool, source: Source, tmp_path: Path
+) -> None:
+    usb = tmp_path / "shared" / "usb"
+    usb.mkdir(parents=True)
+    if not is_made:
+        usb.rmdir()
+    usb.parent.chmod(0o777)
+    error = refusal(usb, source)
+    assert (error.code, error.where) == ("cluster.not-trusted", str(usb))
+    assert f"the directory {usb.parent}, in which it is, is world-writable" in error.what
+    usb.parent.chmod(0o1777)  # as /tmp
+    assert make(usb, source).index is not None
+
+
+def test_what_others_made_between_two_looks_is_refused(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usb, mkdir = tmp_path / "usb", Path.mkdir
+
+    def made_by_others(path: Path, *arguments: Any, **more: Any) -> None:
+        mkdir(usb)
+        usb.chmod(0o777)
+        mkdir(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", made_by_others)
+    assert refusal(usb, source).code == "cluster.not-trusted"
+
+
+def test_only_files_of_ours_are_swept(source: Source, tmp_path: Path) -> None:
+    usb, spool = tmp_path / "usb", Spool(tmp_path / "spool")
+    (usb / PARTS).mkdir(parents=True)
+    (usb / PARTS / "id_ed25519").write_text("mine")
+    (usb / PARTS / ("a" * 64)).write_text("of an earlier try")
+    assert make(usb, source).index is not None
+    assert (usb / PARTS / "id_ed25519").read_text() == "mine"
+    assert not (usb / PARTS / ("a" * 64)).exists()
+    with spool.held():
+        (spool.root / "notes.txt").write_text("mine")
+        (spool.root / f"{'a' * 64}.part").write_text("of an earlier try")
+        assert spool.sweep(()) == 1
+        assert [path.name for path in spool.root.iterdir()] == ["notes.txt"]
+
+
+def test_files_of_a_bundle_are_put_where_nobody_else_can_write(source: Source, tmp_path: Path) -> None:
+    usb, out = tmp_path / "usb", tmp_path / "out"
+    made = make(usb, source)
+    assert made.index is not None
+    out.mkdir()
+    out.chmod(0o777)
+    with pytest.raises(ClusterctlError, match="world-writable") as refused:
+        put_files(Media([usb]), made.index, out)
+    assert refused.value.code == "cluster.not-trusted"
+    out.chmod(0o755)
+    assert put_files(Media([usb]), made.index, out) == 0
 
 
 def test_settings_of_apt_that_lay_there_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
