@@ -15,6 +15,7 @@ from clusterctl.cluster.bounded_file import (
     describe_unusable,
     read_bounded,
 )
+from clusterctl.cluster.trust import objection_to_source
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
@@ -88,4 +89,11 @@ def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
                 code="images.certificate",
                 where=str(file),
             ) from None
+        if because := objection_to_source(file, file.parent):
+            raise RegistryError(
+                f"the authority's certificate is not trusted: {because}",
+                code="images.certificate",
+                where=str(file),
+                hint="Its writers decide which registries are believed: chmod go-w, or name another file.",
+            )
     return context

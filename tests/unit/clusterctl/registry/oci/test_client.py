@@ -8,12 +8,14 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules.cluster_certificate import make_authority
 from pydantic import SecretStr
 
 from clusterctl.cluster.inventory import Host
@@ -225,6 +227,17 @@ def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path):
             trust((file,))
         assert refused.value.code == "images.certificate"
         assert refused.value.where == str(file)
+
+
+def test_an_authority_that_others_could_have_written_is_not_trusted(tmp_path: Path):
+    file = tmp_path / "ca.crt"
+    file.write_bytes(make_authority("test", datetime.now(tz=UTC)).certificate_pem())
+    file.chmod(0o644)
+    trust((file,))
+    file.chmod(0o666)
+    with pytest.raises(RegistryError, match="is not trusted: it is world-writable") as refused:
+        trust((file,))
+    assert (refused.value.code, refused.value.where) == ("images.certificate", str(file))
 
 
 @pytest.mark.parametrize(
