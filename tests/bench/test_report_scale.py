@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bench
 
 SIZES = (8, 64, 512, 1000, 4000)
 SUITE = "quick"
-COMMAND = "script/test --bench -- tests/bench/test_report_scale.py -s"
+COMMAND = f"python -m tests.bench.report_scale NODES {SUITE}"
 BEGIN, END = "<!-- reports: written by the bench -->", "<!-- end of reports -->"
 FEW = 64  # nodes: of fewer the program's own start is most of it
 STEEPER = 1.6  # times as long a node with many nodes as with few: sorting, and caches that no longer hold all
@@ -88,5 +88,5 @@ def written(known: dict[str, Any]) -> str:
             str(one["measured"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    head = f"{figures.machine()}, busy with other things. CPU seconds, by `{COMMAND}`; suite {SUITE}."
-    return "\n".join([head, "", *lines])
+    how = f"CPU seconds, by `{COMMAND}`, which the bench calls for each size."
+    return "\n".join([f"{figures.machine()}, busy with other things. {how}", "", *lines])

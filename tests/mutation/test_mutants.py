@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.mutation.judging import PACKAGE, judge, unit_tests_of
 from tests.mutation.mutants import Mutant, mutants, of_data, of_source
+from tests.support.limits_twice import lines_of
 
 ECC = "checks/gpu_ecc.py"
 SOURCE = """\
@@ -79,6 +80,14 @@ def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
     for one in everything[::40]:
         if one.file.endswith(".py"):
             compile(one.text, one.file, "exec")
+
+
+def test_each_change_of_a_figure_changes_what_was_entered_twice() -> None:
+    """So that `expect/test_limits_twice.py` finds it."""
+    data = [one for one in mutants(PACKAGE) if one.file.endswith(".yml")]
+    assert len(data) > 700
+    before = {file: lines_of((PACKAGE / file).read_text(encoding="utf-8")) for file in {d.file for d in data}}
+    assert [one.name for one in data if lines_of(one.text) == before[one.file]] == []
 
 
 def test_the_unit_tests_of_a_module_are_those_that_name_it() -> None:

@@ -8,7 +8,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from pydantic import SecretStr
+
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
+from clusterctl.registry.oci.retry import RetryPolicy
+
+ONCE = RetryPolicy(attempts=1, first_s=0, most_s=0)
+WHO = Credentials("robot$pull", SecretStr("s3cret"))
+A = f"sha256:{'a' * 64}"
 HEAD_END = b"\r\n\r\n"
 
 
@@ -57,6 +68,11 @@ def hostile(answer: Answer, pause_s: float = 0.0) -> Iterator[Hostile]:
     finally:
         state.stopped.set()
         listener.close()
+
+
+def asking(host: str, **more: Any) -> Registry:
+    """A registry at that address without TLS, each request sent once."""
+    return Registry(RegistryEndpoint(host, plain=True, **more), ONCE)
 
 
 def _head(connection: socket.socket) -> str:

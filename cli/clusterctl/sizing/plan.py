@@ -56,18 +56,11 @@ class Sizing:
 
 def size(task: Task, hardware: GpuPool, utilisation: Utilisation) -> Sizing:
     """The options on the GPUs that there are, or on the smallest number that fits."""
-    peak = hardware.peak_flops(task.request.precision)
-    tried = [hardware.gpus] if hardware.gpus else numbers(hardware.per_node, MAX_GPUS)
-    options: tuple[LayoutOption, ...] = ()
-    gpus = tried[-1]
-    for number in tried:
-        options = options_on(number, task, hardware, peak * utilisation.part)
-        if choose(options, linked=hardware.linked):
-            gpus = number
-            break
-    chosen = choose(options, linked=hardware.linked)
-    least = _least(task, hardware, peak * utilisation.part)
-    return Sizing(task, hardware, gpus, utilisation, options, chosen, least)
+    flops = hardware.peak_flops(task.request.precision) * utilisation.part
+    least = _least(task, hardware, flops)
+    gpus = hardware.gpus or least or numbers(hardware.per_node, MAX_GPUS)[-1]
+    options = options_on(gpus, task, hardware, flops)
+    return Sizing(task, hardware, gpus, utilisation, options, choose(options, linked=hardware.linked), least)
 
 
 def choose(options: Sequence[LayoutOption], *, linked: bool) -> LayoutOption | None:

@@ -15,13 +15,11 @@ from clusterctl.sizing.shape import ModelShape
 WIDTH = 80
 HEAD = ("parallelism", "weights", "grads", "optim", "activ", "total", "recomp", "days")
 MODELS_HEAD = ("model", "parameters", "layers", "hidden", "heads", "vocabulary", "sequence")
-# A billion is named by its letter; below it, in millions.
-BILLION = 1e9
 
 
 def amount(number: float) -> str:
     """6.5e9 as "6.5 billion"."""
-    for size, word in ((1e12, "trillion"), (BILLION, "billion"), (1e6, "million")):
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:.3g} {word}"
     return f"{number:.3g}"

@@ -1,33 +1,22 @@
-"""What hosts answer to playbooks, to the drift probe and to a login, and what is printed of it."""
+"""What hosts answer to playbooks and to the drift probe."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hmac
 import io
 import json
-import re
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, answer_of, encoded
 from tests.support.drift_answers import Recorded, read_recorded
-from tests.support.hostile import TEXTS, require_plain
-from tests.support.renderings import RENDERINGS, captured
+from tests.support.hostile import require_plain
+from tests.support.renderings import captured
 
-from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.transport import Completed
-from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
-from clusterctl.cluster import known_hosts, login_probe, ssh_failures
-from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
-from clusterctl.cluster.reach import ReachError
-from clusterctl.cluster.untrusted import MAX_TEXT
 from clusterctl.engine import lease_nodes, recovery
 from clusterctl.engine.event_reading import parse, read_event
 from clusterctl.engine.events import (
@@ -49,12 +38,10 @@ from clusterctl.engine.events import (
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.plain_lines import PlainLines
 from clusterctl.engine.playbook import PlaybookOutcome
-from clusterctl.errors import ExplainedError
 from clusterctl.rollout import preflight, pulls, registry_host, tables, watch_record
 from clusterctl.rollout.drift.calls import CONTROLLER
 from clusterctl.rollout.drift.replay import read_answers
 from clusterctl.rollout.drift.report import build_report, fingerprint_answers
-from clusterctl.rollout.inspection import status_of
 from clusterctl.rollout.offline import why_not
 from clusterctl.rollout.waves import Wave
 
@@ -99,44 +86,6 @@ EVENTS = (
                clusterctl=REPORT),
 )  # fmt: skip
 COUNTS = {"ok": 1, "changed": 0, "skipped": 0, "failures": 0, "unreachable": 0}
-LOGIN = "motd\n@@clusterctl\nos=Debian GNU/Linux 12\nkernel=6.1.0\npython=3.11.2\nsudo=root\n@@end\n"
-OTHER = "[192.0.2.1]:2222"
-NEW_KEY = known_hosts.HostKey("ssh-ed25519", "bmV3")
-FINGERPRINT = re.compile("SHA256:[A-Za-z0-9+/]{43}|unreadable")
-HASHED_NAME = base64.b64encode(hmac.digest(b"salt", b"gpu01", "sha1")).decode()
-KNOWN_HOSTS = (
-    f"gpu01,{OTHER} ssh-rsa b25l\n{OTHER} ssh-rsa dHdv\n|1|c2FsdA==|{HASHED_NAME} ssh-rsa dGhyZWU=\n"
-    "gpu*,!gpu02 ssh-rsa Zm91cg== by hand\n"
-    "gpu01 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF1Rqpj60HLaS8TQ2dpbMJ2yOPE9JZSGVfqzWi7kRjOA gpu01\n"
-    "@cert-authority * ssh-rsa AAAA\n|1|c2FsdA==|aGFzaA== ssh-rsa AAAA\n# comment\n"
-)
-STDERR = "Warning: x\nssh: connect to host gpu01 port 22: Connection refused\n"
-STATUS = {
-    "probe": 1,
-    "errors": {},
-    "host": {"kernel": "6.1.0", "os": {"PRETTY_NAME": "Debian GNU/Linux 12"}},
-    "pci": [{"vendor": "0x10de", "class": "0x030200", "address": "0000:07:00.0"}],
-    "module": {"version": "580.95.05", "proc": "NVRM"},
-    "fabric_manager": {
-        "unit": {"LoadState": "loaded", "ActiveState": "active"},
-        "version": {"rc": 0, "stdout": "version is : 580.95.05\n"},
-    },
-    "toolkit": {"rc": 0, "stdout": "version 1.18.1\n"},
-    "docker": {"rc": 0, "stdout": '{"ServerVersion":"26.1.5"}\n'},
-    "busy": {"reasons": ["a job"], "lease": {"run": "r", "what": "apply", "who": "a", "since": "s"}},
-}  # fmt: skip
-
-
-def _encoded(*values: object) -> list[bytes]:
-    return [json.dumps(value).encode() for value in values]
-
-
-def _answer(data: bytes) -> Any:
-    """The JSON value of an input, as a host's module would give it; None for no JSON."""
-    try:
-        return read_answer(f'{{"a": {data.decode(errors="replace")}}}', "it").get("a")
-    except CannotReadError:
-        return None
 
 
 # Events
@@ -210,7 +159,7 @@ def _event_seeds() -> list[bytes]:
     stats = Stats(3.0, dict.fromkeys(HOSTS, COUNTS))
     diff = {"event": "diff", "at": 1.0, "host": "gpu01", "task_id": "t",
             "parts": [{"header": "/etc/x", "before": "a", "after": "b"}]}  # fmt: skip
-    return [*lines, b"".join(lines), as_line(stats).encode(), *_encoded(diff)]
+    return [*lines, b"".join(lines), as_line(stats).encode(), *encoded(diff)]
 
 
 # The drift probe
@@ -240,14 +189,14 @@ def _drift_seeds() -> list[bytes]:
     one, _ = _recorded()
     whole = one.answers[""]
     some = [{"answers": {identity: result}} for identity, result in list(whole.items())[:10]]
-    return _encoded({"answers": whole}, {"missing": True}, *some)
+    return encoded({"answers": whole}, {"missing": True}, *some)
 
 
 # Facts of modules
 
 
 def _jobs(data: bytes) -> None:
-    for job in recovery.read_jobs(_answer(data)):
+    for job in recovery.read_jobs(answer_of(data)):
         if job.state != "running":
             ended = recovery._finished("gpu01", job)
             require_plain(recovery._sentence(ended))
@@ -280,7 +229,7 @@ def _outcome(reports: Mapping[str, object]) -> PlaybookOutcome:
 def _findings(data: bytes) -> None:
     """What preflight finds on one host changes nothing of the other."""
     alone = preflight.report_of(_outcome({"gpu01": {}, "gpu02": REPORT})).of({"gpu02"})
-    report = preflight.report_of(_outcome({"gpu01": _answer(data), "gpu02": REPORT}))
+    report = preflight.report_of(_outcome({"gpu01": answer_of(data), "gpu02": REPORT}))
     assert report.of({"gpu02"}) == alone
     printed = captured(lambda _: tables.show(tables.findings_table(report.findings)), "")
     require_plain(
@@ -290,7 +239,7 @@ def _findings(data: bytes) -> None:
 
 def _facts(data: bytes) -> None:
     """The facts of one host, each by who reads it."""
-    answer = _answer(data)
+    answer = answer_of(data)
     facts = answer if isinstance(answer, dict) else {"lease": answer, "pull": answer}
     one = HostRecord("gpu01", facts=facts)
     answered = lease_nodes._answer(one, HostState.GOOD, "")
@@ -314,112 +263,13 @@ def _refusing(read: Callable[[], str]) -> None:
         require_plain(str(error))
 
 
-# Logins
-
-
-def _login(data: bytes) -> None:
-    try:
-        facts = login_probe.read(data.decode(errors="replace"), 0.0, None)
-    except ReachError as error:
-        require_plain(error.because, error.remedy)
-        return
-    require_plain(facts.os, facts.kernel, facts.python, facts.sudo)
-
-
-def _known_hosts(data: bytes) -> None:
-    """A host's key is pinned and forgotten; lines of others stay byte for byte, and so does their trust."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = ClusterDirectory(Path(name))
-        directory.known_hosts.parent.mkdir(exist_ok=True)
-        directory.known_hosts.write_bytes(data)
-        before = known_hosts.pinned(directory, OTHER)
-        for key in known_hosts.pinned(directory, "gpu01").keys:
-            assert FINGERPRINT.fullmatch(key.fingerprint)
-        others = [line for line in _lines_of(data) if not _one_line(line).concerns("gpu01")]
-        known_hosts.pin(directory, "gpu01", [NEW_KEY], "fuzz")
-        assert NEW_KEY in known_hosts.pinned(directory, "gpu01").keys
-        for key in known_hosts.pinned(directory, "gpu01").keys:
-            assert key == NEW_KEY or _of_a_pattern(key, data), f"{key} is still trusted"
-        _require_kept(others, directory)
-        assert known_hosts.pinned(directory, OTHER) == before
-        assert known_hosts.forget(directory, "gpu01")
-        assert NEW_KEY not in known_hosts.pinned(directory, "gpu01").keys
-        _require_kept(others, directory)
-        assert known_hosts.pinned(directory, OTHER) == before
-
-
-def _lines_of(data: bytes) -> list[bytes]:
-    """As OpenSSH has lines: a line feed ends one, and nothing else does."""
-    return data.removesuffix(b"\n").split(b"\n") if data else []
-
-
-def _one_line(line: bytes) -> known_hosts.Line:
-    return next(iter(known_hosts.parse(line.decode(errors="surrogateescape"))), known_hosts.Line(""))
-
-
-def _of_a_pattern(key: known_hosts.HostKey, data: bytes) -> bool:
-    """Whether the key stands on a line that an operator wrote for more hosts than one."""
-    lines = map(_one_line, _lines_of(data))
-    return any(line.key == key and "gpu01" not in line.names.split(",") for line in lines)
-
-
-def _require_kept(others: Iterable[bytes], directory: ClusterDirectory) -> None:
-    left = iter(_lines_of(directory.known_hosts.read_bytes()))
-    for line in others:
-        assert line in left, f"{line[:80]!r} is lost"
-
-
-def _ssh_stderr(data: bytes) -> None:
-    text = data.decode(errors="replace")
-    require_plain(ssh_failures.reason(text, "gpu01"))
-    assert ssh_failures.code_of(text)
-
-
-def _status(data: bytes) -> None:
-    """The record of one host, as `status` reads it."""
-    answer = _answer(data)
-    if not isinstance(answer, dict):
-        return
-    text = data[:200].decode(errors="replace")
-    one = status_of(
-        NodeEvidence("gpu01", answer), Completed(0, f"driver={text}\n", "", 0.0), wants_image=True
-    )
-    require_plain(*(value for value in asdict(one).values() if isinstance(value, str)))
-    require_plain(*(one.lease or {}).values())
-
-
-# The terminal
-
-
-def _terminal(data: bytes) -> None:
-    """The first byte chooses the command, and whether colours are on; on arrival each text was shortened."""
-    text = data[1:].decode(errors="replace")[:MAX_TEXT]
-    number, colours = divmod(data[0] if data else 0, 2)
-    render = list(RENDERINGS.values())[number % len(RENDERINGS)]
-    try:
-        printed = captured(render, text, colours=bool(colours))
-    except ExplainedError:
-        return
-    require_plain(printed.out, printed.err, styled=bool(colours))
-
-
-def _terminal_seeds() -> list[bytes]:
-    texts = [text.encode(errors="replace") for text in (*TEXTS, "a kernel", Path(__file__).name)]
-    return [bytes([number]) + text for number in range(2 * len(RENDERINGS)) for text in texts]
-
-
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target("event-lines", _event_seeds, _events),
         Target("drift-answer", _drift_seeds, _drift),
-        Target("job-answers", lambda: _encoded(JOBS, *([job] for job in JOBS)), _jobs),
-        Target("preflight-findings", lambda: _encoded(REPORT, {"findings": [FINDING] * 3}), _findings),
-        Target("module-facts", lambda: _encoded(FACTS, *({key: FACTS[key]} for key in FACTS)), _facts),
-        Target("login-probe", lambda: [LOGIN.encode()], _login),
-        Target("known-hosts", lambda: [KNOWN_HOSTS.encode()], _known_hosts),
-        Target("ssh-stderr", lambda: [STDERR.encode()], _ssh_stderr),
-        Target("status-record", lambda: _encoded(STATUS), _status),
-        Target("terminal", _terminal_seeds, _terminal),
+        Target("job-answers", lambda: encoded(JOBS, *([job] for job in JOBS)), _jobs),
+        Target("preflight-findings", lambda: encoded(REPORT, {"findings": [FINDING] * 3}), _findings),
+        Target("module-facts", lambda: encoded(FACTS, *({key: FACTS[key]} for key in FACTS)), _facts),
     )
 }

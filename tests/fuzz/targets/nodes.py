@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, encoded
 from tests.support.hostile import require_plain, texts_of
 from tests.support.validation_in_memory import FakeLauncher, FakeTransport, Says, records
 
@@ -142,7 +142,7 @@ def probe_seeds() -> list[bytes]:
         "probe": 1,
         "errors": {"nvidia_smi": "x" * 100_000, "docker": "\x1b[2J\x1b]0;t\x07 \u202e"},
     }
-    return [json.dumps(each).encode() for each in (record, texts_of_errors, *parts)]
+    return encoded(record, texts_of_errors, *parts)
 
 
 # --- the answers to the launcher
@@ -229,7 +229,7 @@ def run_launcher_answer(action: str, data: bytes) -> None:
 
 
 def answer_seeds(action: str) -> list[bytes]:
-    return [json.dumps(each).encode() for each in (GOOD[action], REFUSED, {**REFUSED, "busy": True})]
+    return encoded(GOOD[action], REFUSED, {**REFUSED, "busy": True})
 
 
 # --- what ranks write

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.fuzz.targets import events
-from tests.fuzz.targets.events import TARGETS
+from tests.fuzz.targets import events, logins, terminal
 
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
@@ -22,6 +21,7 @@ from clusterctl.engine.events import (
     TaskStarted,
 )
 
+TARGETS = events.TARGETS | logins.TARGETS | terminal.TARGETS
 ODD = (b"", b"\xff", b"[]", b"null", b"7", b"{" * 200, b'{"findings": [1]}', b'[{"id": "j1.2", "state": {}}]')
 
 

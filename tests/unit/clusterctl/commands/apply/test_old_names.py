@@ -6,13 +6,13 @@ import contextlib
 
 import click
 import pytest
+from tests.support.image_builds import BASE, NOTEBOOK
 
 from clusterctl.cluster import scan
 from clusterctl.commands.images import build
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import cli
 
-from ...registry.images.test_build import BASE, NOTEBOOK
 from .played import lease_of_another
 
 RUN = lease_of_another()["run"]

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.image_builds import BASE, NOTEBOOK, inventory_of
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import recipe
 from clusterctl.registry.images.nccl_tests import FILE, SCRIPT, NcclTests
-
-from .test_build import BASE, NOTEBOOK, inventory_of
 
 URL = "https://mirror.site/nccl-tests-2.17.8.tar.gz"
 
