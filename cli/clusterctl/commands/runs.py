@@ -119,7 +119,7 @@ def verify(named: Path | None, head: str | None, as_json: bool) -> int:
     return EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD
 
 
-def _chain_sentence(checked: verification.Verified) -> str:
+def _chain_sentence(checked: verification.ChainVerification) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
     if not checked.links:
