@@ -178,6 +178,11 @@ class JudgedPart:
     margin: float
     because: str = ""
 
+    def reference(self, better: Direction) -> float:
+        """What the figure was compared with, the tolerance not taken off; 0 if that took off all."""
+        kept = 1 + self.tolerance if better is Direction.LOWER else 1 - self.tolerance
+        return self.limit / kept if kept > 0 else 0.0
+
 
 @dataclass(frozen=True, **SLOTS)
 class Judged:

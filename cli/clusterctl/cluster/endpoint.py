@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import lookup_name
-from clusterctl.cluster.ssh_options import CLOSED, as_words
+from clusterctl.cluster.ssh_options import CLOSED, SHELL_WORDS, SHELL_WORDS_HINT, as_words
 from clusterctl.errors import ClusterctlError
 
 ASK_TIMEOUT_S = 10.0
@@ -35,8 +35,8 @@ class Endpoint:
 
 
 def endpoint(host: Host, connect_timeout_s: float) -> Endpoint:
-    """Ask ``ssh -G``. Raises ClusterctlError (``ssh.config``, ``ssh.missing``)."""
-    arguments = _arguments(host)
+    """Ask ``ssh -G``. Raises ClusterctlError (``ssh.*``, and as inventory_arguments does)."""
+    arguments = inventory_arguments(host)
     answer = _ask_ssh(host, arguments)
     address, port = answer.get("hostname", [host.address])[0], int(answer.get("port", [str(host.port)])[0])
     user = answer.get("user", [host.user])[0]
@@ -59,7 +59,11 @@ def _lookup(record: dict[str, list[str]], address: str, port: int) -> str:
     return alias if alias != "none" else lookup_name(address, port)
 
 
-def _arguments(host: Host) -> tuple[str, ...]:
+def inventory_arguments(host: Host) -> tuple[str, ...]:
+    """The inventory's own words for ssh, without the address.
+
+    Raises ClusterctlError (``settings.value``, ``inventory.template``).
+    """
     words: list[str] = []
     if host.value("ansible_port", host.value("ansible_ssh_port")) is not None:
         words += ["-p", str(host.port)]
@@ -67,12 +71,17 @@ def _arguments(host: Host) -> tuple[str, ...]:
         words += ["-l", host.user]
     key = host.value("ansible_ssh_private_key_file", host.value("ansible_private_key_file"))
     if key:
-        words += ["-i", str(key)]
-    for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+        words += ["-i", str(key)]  # ssh knows whose home directory ~ is
+    for name in SHELL_WORDS:
         try:
             words += shlex.split(str(host.value(name, "")))
         except ValueError as error:
-            raise _config(host, f"{name} cannot be read: {error}") from None
+            raise ClusterctlError(
+                f"{name} of {host.name} cannot be split into words: {error}",
+                code="settings.value",
+                where=f"{host.name}: {name}",
+                hint=SHELL_WORDS_HINT,
+            ) from None
     return tuple(words)
 
 

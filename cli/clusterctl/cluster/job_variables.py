@@ -133,7 +133,7 @@ def _is_name(name: str) -> bool:
 def _one_letter_off(name: str) -> str:
     """The known name that this is, with one letter wrong, missing, added or swapped with its neighbour.
 
-    Two of NCCL's 275 names are that near to each other: a name that is, and is not known, is a typo.
+    Only two pairs of NCCL's 275 names are that near: an unknown name that near to a known one is a typo.
     """
     if name in nccl_names():
         return ""

@@ -10,7 +10,7 @@ from clustercheck.parse.hca_list import parse_hca_list
 IB_HCA = "NCCL_IB_HCA"
 MAX_RAILS = 32  # adapters that NCCL uses [NCCL, environment variables: NCCL_IB_HCA]
 MAX_PORTS = 2  # of an adapter
-_RAIL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}(:[1-9]\d{0,2})?")
+_RAIL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}(:[1-9][0-9]{0,2})?")
 
 
 def refuse_rail(text: str) -> tuple[str, str] | None:
@@ -29,9 +29,11 @@ def give_rails(rails: Sequence[str], environment: Mapping[str, str]) -> dict[str
     if not rails:
         return dict(environment)
     chosen = parse_hca_list(environment.get(IB_HCA, ""))
-    for rail in rails if chosen is not None else ():
+    if chosen is None:
+        return {IB_HCA: f"={','.join(rails)}", **environment}
+    for rail in rails:
         name, _, port = rail.partition(":")
         ports = [int(port)] if port else range(1, MAX_PORTS + 1)
-        if chosen is not None and not any(chosen.selects(name, number) for number in ports):
+        if not any(chosen.selects(name, number) for number in ports):
             raise ValueError(f"{IB_HCA}={environment[IB_HCA]} leaves out {rail} of hardware_rails")
-    return {IB_HCA: f"={','.join(rails)}", **environment}
+    return dict(environment)

@@ -65,29 +65,35 @@ def _settings(host: Host, inventory: Inventory, suite: str) -> NodeSettings:
 
 def _environment(host: Host, suite: str) -> dict[str, str]:
     """The variables of the host's ranks in a suite. Raises ClusterctlError where one may not be given."""
-    problems: list[job_variables.Refusal] = []
     variables: dict[str, str] = {}
     of_suites = setting(host, job_variables.SUITES_SETTING) or {}
     of_suite = (of_suites.get(suite) or {}) if isinstance(of_suites, Mapping) else of_suites
-    for declared in (setting(host, job_variables.SETTING) or {}, of_suite):
+    all_declared = {
+        job_variables.SETTING: setting(host, job_variables.SETTING) or {},
+        job_variables.SUITES_SETTING: of_suite,
+    }
+    for name, declared in all_declared.items():
         if not isinstance(declared, Mapping):
-            problems.append((f"{shortened(repr(declared), 80)} is not a mapping", "Write NAME: value."))
-        else:
-            problems += job_variables.check_all(declared)
-            variables.update({str(name): str(value) for name, value in declared.items()})
+            what = f"{shortened(repr(declared), 80)} is not a mapping"
+            raise _refused_environment(host, name, (what, "Write NAME: value."))
+        if problems := job_variables.check_all(declared):
+            raise _refused_environment(host, name, problems[0])
+        variables.update({str(key): str(value) for key, value in declared.items()})
     try:
-        variables = give_rails(_rails(host), variables)
+        return give_rails(_rails(host), variables)
     except ValueError as error:
-        problems.append((str(error), "Name the same adapters in both, or set one of them."))
-    if problems:
-        what, hint = problems[0]
-        raise ClusterctlError(
-            f"{job_variables.SETTING} of {host.name}: {what}",
-            code="inventory.environment",
-            where=host.name,
-            hint=hint,
-        )
-    return variables
+        problem = (str(error), "Name the same adapters in both, or set one of them.")
+        raise _refused_environment(host, job_variables.SETTING, problem) from None
+
+
+def _refused_environment(host: Host, name: str, problem: job_variables.Refusal) -> ClusterctlError:
+    what, hint = problem
+    return ClusterctlError(
+        f"{name} of {host.name}: {what}",
+        code="inventory.environment",
+        where=f"{host.name}: {name}",
+        hint=hint,
+    )
 
 
 def _rails(host: Host) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.endpoint import inventory_arguments
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_failures import LOST, REFUSED_BY_SUDO, reason
@@ -73,7 +74,7 @@ class OpenSshTransport:
 
     sudo's password is tried once a host, and on one host alone until one has taken it.
 
-    Raises ClusterctlError (``ssh.missing``) where this machine has no ssh.
+    Raises ClusterctlError: ``ssh.missing`` where this machine has no ssh, and as inventory_arguments does.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class OpenSshTransport:
             )
         self._known_hosts = directory.known_hosts
         self._hosts = {host.name: host for host in hosts}
+        self._arguments = {name: inventory_arguments(host) for name, host in self._hosts.items()}
         self._passwords = passwords or Passwords()
         # A socket's path may have 107 bytes: a short directory of our own, which nobody else can enter.
         self._sockets = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
@@ -273,15 +275,7 @@ class OpenSshTransport:
             options["NumberOfPasswordPrompts"] = "1"
         own = (f"{key}={value}" for key, value in options.items())
         words = as_words([*checking_options(self._known_hosts), *closed, *own])
-        if "ansible_port" in host.variables or "ansible_ssh_port" in host.variables:
-            words += ["-p", str(host.port)]
-        if host.user:
-            words += ["-l", host.user]
-        if key_file := host.value("ansible_ssh_private_key_file", ""):
-            words += ["-i", str(key_file)]  # ssh knows whose home directory ~ is
-        for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
-            words += shlex.split(str(host.value(name, "") or ""))
-        return words
+        return [*words, *self._arguments[host.name]]
 
     def _askpass(self) -> Mapping[str, str]:
         """The SSH password reaches ssh through a program and a socket of ours alone, never by argv."""

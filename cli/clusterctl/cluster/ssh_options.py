@@ -11,6 +11,9 @@ from collections.abc import Iterable
 CLOSED = ("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no")
 # For commands alone: whatever else a configuration leads to the host or from there stays out.
 ALONE = (*CLOSED, "ClearAllForwardings=yes", "RequestTTY=no")
+# Settings whose words we hand to ssh, written as in a shell.
+SHELL_WORDS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
+SHELL_WORDS_HINT = "Write it as in a shell: a quote that is opened is closed."
 
 
 def is_word(text: str) -> bool:

@@ -20,7 +20,7 @@ DIRECTORIES = (
 # What they hold is written to, and is no link.
 WRITTEN = (names.RUNS, "images", "images/packages")
 LOCKS = (f"{names.AUTHORITY}/.lock", f"{names.SECRETS}/.lock")
-SECRETS = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
+SECRET_SUFFIXES = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
 # Below the state directory.
 SECRET_DIRECTORIES = (names.AUTHORITY, names.SECRETS, f"{names.SECRETS}/robots")
 
@@ -69,7 +69,7 @@ def require_private_secrets(state: Path) -> None:
     """
     for name in SECRET_DIRECTORIES:
         for path in _entries(state / name):
-            kind = _kind(path, follow=True) if path.name.endswith(SECRETS) else None
+            kind = _kind(path, follow=True) if path.name.endswith(SECRET_SUFFIXES) else None
             if kind is not None and stat.S_ISREG(kind) and kind & OTHERS_MAY_READ:
                 raise _exposed(path, kind)
 

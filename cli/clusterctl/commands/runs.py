@@ -100,13 +100,13 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
 @command.command("verify")
 @click.option("--head", help="A head from a report or from syslog: it must be in the chain.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.pass_context
-def verify(context: click.Context, head: str | None, as_json: bool) -> None:
+@click.pass_obj
+def verify(named: Path | None, head: str | None, as_json: bool) -> int:
     """Compare the records of all runs with the hash chain. Exit code 1 if they differ.
 
     Only a head kept elsewhere shows that nobody with access to this directory wrote the chain again.
     """
-    directory = find_cluster_directory(context.obj)
+    directory = find_cluster_directory(named)
     checked = verification.verify(directory, head)
     if as_json:
         console.emit({"type": "chain", **asdict(checked), "head": checked.newest, "good": checked.good})
@@ -116,10 +116,10 @@ def verify(context: click.Context, head: str | None, as_json: bool) -> None:
         if checked.torn:
             console.RESULTS.print(TORN)
         console.RESULTS.print(_chain_sentence(checked))
-    context.exit(EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD)
+    return EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD
 
 
-def _chain_sentence(checked: verification.Verified) -> str:
+def _chain_sentence(checked: verification.ChainVerification) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
     if not checked.links:

@@ -155,15 +155,20 @@ def command(
         return EXIT_GOOD
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
     model = _model(preset, parameters, sizes, sequence)
-    directory: ClusterDirectory | None
-    if gpu is None:
-        directory = _cluster(named)
+    if gpu is not None and limit is not None:
+        raise click.UsageError("--limit selects nodes of the cluster: omit it with --gpu")
+    directory = _cluster_if_any(named)
+    if gpu is not None:
+        there = hardware.of_kind(gpu, gpus, per_node)
+    elif directory is not None:
         there = hardware.of_cluster(inventory.load(directory), limit, gpus, per_node)
     else:
-        if limit is not None:
-            raise click.UsageError("--limit selects nodes of the cluster: omit it with --gpu")
-        there = hardware.of_kind(gpu, gpus, per_node)
-        directory = _cluster_if_any(named)
+        raise ClusterctlError(
+            "there are no GPUs to size for: no --gpu, and no cluster directory here or above",
+            code="size.gpu",
+            where=str(Path.cwd()),
+            hint="Give --gpu TYPE, e.g. --gpu hgx-a100-80gb, or a cluster directory with -C DIR.",
+        )
     chosen = precision or there.default_precision
     there.peak_flops(chosen)  # refused here, before anything is read
     request = memory.TrainingRequest(
@@ -199,23 +204,8 @@ def _model(
     return shape.preset(preset)
 
 
-def _cluster(named: Path | None) -> ClusterDirectory:
-    """The cluster directory. Raises ClusterctlError (``size.gpu``) if there is none, nor a GPU type."""
-    try:
-        return find_cluster_directory(named)
-    except ClusterctlError as error:
-        if named is None and error.code == NOT_FOUND:
-            raise ClusterctlError(
-                "there are no GPUs to size for: no --gpu, and no cluster directory here or above",
-                code="size.gpu",
-                where=error.where,
-                hint="Give --gpu TYPE, e.g. --gpu hgx-a100-80gb, or a cluster directory with -C DIR.",
-            ) from error
-        raise
-
-
 def _cluster_if_any(named: Path | None) -> ClusterDirectory | None:
-    """The cluster directory, whose runs may have measured such GPUs; None if there is none."""
+    """The cluster directory, whose runs may also have measured the GPUs; None if there is none."""
     try:
         return find_cluster_directory(named)
     except ClusterctlError as error:

@@ -16,7 +16,7 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.secret_files import describe
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
-from clusterctl.engine.lease import freeing
+from clusterctl.engine.lease import release_hint
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.rollout import tables
 from clusterctl.rollout.inspection import UNKNOWN, HostStatus, inspect
@@ -55,7 +55,7 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
             holder = f"Run {run}" if run else "A lease that cannot be read"
-            console.RESULTS.print(f"{holder} holds {', '.join(hosts)}. {freeing(run)}")
+            console.RESULTS.print(f"{holder} holds {', '.join(hosts)}. {release_hint(run)}")
         console.RESULTS.print(f"secrets at rest: {secrets}")
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices report that they are simulated.", style="yellow")

@@ -67,7 +67,7 @@ class Lease:
         return f"run {self.run} ({self.what}) of {self.who} on {self.where}, since {self.since}"
 
 
-def freeing(run: str) -> str:
+def release_hint(run: str) -> str:
     """What to do where the run of a lease has died; without a run, a node could not read it."""
     if run:
         return f"If it has died: {release_command(run)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clustercheck.model import Culprit, Direction, Judged, JudgedPart, Part, Result, Subject, Verdict
+from clustercheck.model import Culprit, Judged, JudgedPart, Part, Result, Subject, Verdict
 from clustercheck.result.document import Document
 from clusterctl.report.expectation import metric_name
 from clusterctl.report.subjects import subject_name
@@ -13,7 +13,6 @@ from clusterctl.report.view import value
 
 MAX_FIGURES = 8
 MAX_REASONS = 6
-MAX_SHORT = 120
 SHOWN = (Part.FLOOR, Part.BASELINE, Part.PEERS)
 
 
@@ -109,10 +108,8 @@ def _figure(culprit: Culprit, result: Result, judged: Judged) -> CulpritFigure:
 
 
 def _compared(judged: Judged, part: JudgedPart) -> str:
-    """The reference, the tolerance not taken off, and how far from it the figure is where that is too far."""
-    lower = judged.figure.better is Direction.LOWER
-    kept = 1 + part.tolerance if lower else 1 - part.tolerance
-    reference = part.limit / kept if kept > 0 else part.limit
+    """The reference, and how far from it the figure is where that is too far."""
+    reference = part.reference(judged.figure.better)
     text = value(float(reference))
     if part.verdict is not Verdict.FAIL or not reference:
         return text

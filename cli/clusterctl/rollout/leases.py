@@ -12,7 +12,7 @@ from clusterctl.engine import lease_book
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.failure_kinds import BY_CODE, OTHER
 from clusterctl.engine.journal import cut_off
-from clusterctl.engine.lease import Lease, freeing, lease_of, release_command
+from clusterctl.engine.lease import Lease, lease_of, release_command, release_hint
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import (
     Acquire,
@@ -129,7 +129,7 @@ def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     by_run = hosts_by(dict(sorted(refused.items())))
     message = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
     first = next(iter(by_run))
-    hint = f"Wait until it has finished. {freeing(first.run)}" if first.run else freeing("")
+    hint = f"Wait until it has finished. {release_hint(first.run)}" if first.run else release_hint("")
     return HostsInUseError(
         f"another run holds {', '.join(sorted(refused))}, and nothing was touched",
         hosts={host: lease.holder for host, lease in refused.items()},

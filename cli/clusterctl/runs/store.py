@@ -200,14 +200,14 @@ class RunStore:
 
     def list(self) -> list[Run]:
         """Every readable run, oldest first; each of the others is named on standard error, once a process."""
-        return list(self._said().runs)
+        return list(self._scan_and_warn().runs)
 
     def get(self, identity: str) -> Run:
         """The run of that id, or of that unique beginning; ``last`` is the newest readable one.
 
         Raises ClusterctlError: ``runs.unknown`` where none or several match, ``runs.unreadable``.
         """
-        listing = self._said()
+        listing = self._scan_and_warn()
         runs = listing.runs
         if identity == "last":
             matching = runs[-1:]
@@ -232,7 +232,7 @@ class RunStore:
             hint="clusterctl runs list names them all.",
         )
 
-    def _said(self) -> RunListing:
+    def _scan_and_warn(self) -> RunListing:
         """Every run, after a message for each that is not readable."""
         listing = self.scan()
         for one in listing.unreadable:

@@ -18,7 +18,7 @@ FINAL = (RESULT, EVIDENCE)
 
 
 @dataclass(frozen=True)
-class Verified:
+class ChainVerification:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
     with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
     were recorded otherwise since, as where jobs of an interrupted run have ended."""
@@ -37,7 +37,7 @@ class Verified:
         return not self.problems
 
 
-def verify(directory: ClusterDirectory, head: str | None = None) -> Verified:
+def verify(directory: ClusterDirectory, head: str | None = None) -> ChainVerification:
     """Compare the chain with itself, with the runs' files, and with a head that was kept elsewhere.
 
     Raises ClusterctlError as RunStore.scan does.
@@ -51,7 +51,7 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> Verified:
         problems.append(f"no link has the head {shortened(head, 80)}: the chain was cut, or written again")
     newest = links[-1].head if links else ""
     runs, again = len({link.run for link in links}), tuple(_recorded_again(links, covered))
-    return Verified(len(links), runs, newest, anchored, tuple(problems), torn, again)
+    return ChainVerification(len(links), runs, newest, anchored, tuple(problems), torn, again)
 
 
 def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clustercheck.model import Direction, Judged, JudgedPart, Part, Verdict
+from clustercheck.model import Judged, JudgedPart, Part, Verdict
 
 NUMBERS = (
     "no",
@@ -47,15 +47,9 @@ def _failing(one: Judged) -> list[JudgedPart]:
 
 def _how_much(parts: Sequence[tuple[Judged, JudgedPart]]) -> str:
     """The distances from what each was compared with, the tolerance not taken off: ``38 to 42 %``."""
-    percents = sorted(
-        {round(100 * abs(one.figure.measured / _reference(one, part) - 1)) for one, part in parts}
-    )
+    pairs = ((one.figure.measured, part.reference(one.figure.better) or 1.0) for one, part in parts)
+    percents = sorted({round(100 * abs(measured / reference - 1)) for measured, reference in pairs})
     return f"{percents[0]} %" if percents[0] == percents[-1] else f"{percents[0]} to {percents[-1]} %"
-
-
-def _reference(one: Judged, part: JudgedPart) -> float:
-    kept = 1 + part.tolerance if one.figure.better is Direction.LOWER else 1 - part.tolerance
-    return part.limit / kept if kept > 0 and part.limit else part.limit or 1.0
 
 
 def _word(wrong: Sequence[Judged]) -> str:

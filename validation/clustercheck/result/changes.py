@@ -139,8 +139,7 @@ def _of_subject(subject: Subject, judged: Judged) -> SubjectChange | None:
     if part is None:
         return None
     lower, now = judged.figure.better is Direction.LOWER, judged.figure.measured
-    kept = 1 + part.tolerance if lower else 1 - part.tolerance  # the limit has the tolerance taken off
-    before = part.limit / kept if kept > 0 else 0.0
+    before = part.reference(judged.figure.better)
     if before <= 0:
         return None
     change = now / before - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
             yield from values.check(file, option, value, key.value)
             yield from _below_least(file, option, value)
             yield from _reaching_ssh(file, option, value)
+            yield from _shell_words(file, option, value)
             yield from _against_host_keys(file, option, value)
             yield from _fingerprints(file, option, value)
             yield from _bundle_signers(file, option, value)
@@ -112,6 +114,16 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
             "Write a name or an IP address." if kind == "address" else "Write a user name.",
             "settings.value",
         )
+
+
+def _shell_words(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    if option.name not in ssh_options.SHELL_WORDS or not isinstance(value, ScalarNode) or "{" in value.value:
+        return
+    try:
+        shlex.split(value.value)
+    except ValueError as error:
+        what = f"{option.name} cannot be split into words: {error}"
+        yield at(file, value, what, ssh_options.SHELL_WORDS_HINT, "settings.value")
 
 
 def _bundle_signers(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:

@@ -54,7 +54,7 @@ def command(
     if signatures is not None:
         states = Counter(one.signature or "not known" for one in found)
         words = ", ".join(f"{number} {state}" for state, number in states.items())
-        console.RESULTS.print(f"signatures: {words}", markup=False)
+        console.RESULTS.print(f"signatures: {words}")
     good = sum(one.state is TransferState.THERE for one in found)
     how = "every byte read" if deep else "existence of blobs checked; --deep reads them"
     console.RESULTS.print(f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}")

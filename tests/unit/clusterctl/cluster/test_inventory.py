@@ -215,6 +215,15 @@ def test_what_a_template_makes_of_them_must_be_right(
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("suites", ["{{ 'text' }}", {"quick": "{{ 'text' }}"}, {"quick": {"PATH": "/bin"}}])
+def test_what_is_wrong_with_the_environment_of_a_suite_names_that_setting(
+    directory: ClusterDirectory, suites: Any
+) -> None:
+    with pytest.raises(ClusterctlError, match=r"^validation_environment_suites of gpu01: ") as caught:
+        spec.cluster_spec(made(directory, validation_environment_suites=suites), "quick")
+    assert caught.value.where == "gpu01: validation_environment_suites"
+
+
 def test_validation_is_told_the_environment_of_its_suite_and_the_rails(directory: ClusterDirectory) -> None:
     found = made(
         directory,

@@ -16,6 +16,7 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError, reason, remote_command
+from clusterctl.errors import ClusterctlError
 
 # Notes its arguments; logs in where -f is given; else runs the last word with the shell, as sshd does.
 SSH = r"""#!/bin/sh
@@ -128,6 +129,23 @@ def test_the_inventorys_connection_variables_reach_ssh_but_cannot_switch_keys_of
     assert "/keys/id" in call
     assert "ProxyJump=bastion" in call
     assert call.index("StrictHostKeyChecking=yes") < call.index("StrictHostKeyChecking=no")
+
+
+def test_a_key_under_ansibles_general_name_is_used_too(ssh, tmp_path):
+    node = host(ansible_private_key_file="/keys/id")
+    with OpenSshTransport(ClusterDirectory(tmp_path), [node]) as transport:
+        transport.run("gpu01", ["true"], timeout_s=10)
+    call = calls(ssh)[0]
+    assert call[call.index("-i") + 1] == "/keys/id"
+
+
+@pytest.mark.parametrize("name", ["ansible_ssh_common_args", "ansible_ssh_extra_args"])
+@pytest.mark.parametrize("value", ["-F 'my config", "{{ '-F \"my config' }}"])
+def test_an_unclosed_quote_is_the_settings_own_error(ssh, tmp_path, name, value):
+    with pytest.raises(ClusterctlError, match=f"{name} of gpu01 .* No closing quotation") as refused:
+        OpenSshTransport(ClusterDirectory(tmp_path), [host(**{name: value})])
+    assert (refused.value.code, refused.value.where) == ("settings.value", f"gpu01: {name}")
+    assert not (ssh / "calls").exists()
 
 
 def test_a_command_past_its_time_ends_there(transport):

@@ -96,6 +96,12 @@ def test_every_setting_is_known_and_a_good_directory_passes(tmp_path: Path) -> N
         ("? [a, b]\n: 1\n", 1, "a list is not a valid setting name"),
         ("580: 1\n", 1, "'580' is not a valid setting name"),
         ("ansible_host: -oProxyCommand=id\n", 1, "ansible_host is not an address: '-oProxyCommand=id'"),
+        (
+            "\nansible_ssh_common_args: -F 'my config\n",
+            2,
+            "ansible_ssh_common_args cannot be split into words: No closing quotation | Write it as in a shell",
+        ),
+        ('ansible_ssh_extra_args: "-o \\"A=b"\n', 1, "ansible_ssh_extra_args cannot be split into words"),
         ("cluster_name: *nowhere\n", 1, "this is not YAML: found undefined alias 'nowhere'"),
         ("site_a: &a [*a]\n", 1, "its anchors and aliases unfold without end"),
         ("cluster_name: a\x00b\n", 1, "there is a character that YAML does not allow"),
