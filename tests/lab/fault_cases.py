@@ -107,7 +107,7 @@ _WITH_WORDS = (
     Case("link", "mtu-skew", "gpu01", "Set one MTU", "MTU is 1400"),
     Case("link", "link-cut", "gpu02", "systemctl status", "cannot be reached", peer="registry01"),
     Case("job", "gpu-slow", "gpu01", "throttle reasons under load", gpu=5),
-    Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),
+    Case("job", "power-limit-low", "gpu03", "Set the default again", gpu=7),
     Case("job", "nvlink-slow", "gpu02", "nvidia-smi nvlink", gpu=3, ordinary=False),
     Case("job", "nvlink-one-way", "gpu03", "nvidia-smi nvlink", "from GPU 4 to GPU", gpu=4, ordinary=False),
     Case("job", "nvlink-slow-together", "gpu02", "nvidia-smi nvlink", gpu=5, ordinary=False),

@@ -124,11 +124,12 @@ mkdir -p {CRASHES}/1/001
 _NO_CRASH = f'if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ]; then umount {CRASHES}; fi'
 
 # Who starts a program waits for it in uninterruptible sleep until it has begun: this one opens a pipe first,
-# into which nobody writes.
+# into which nobody writes. All other signals it blocks.
 _PIPE = "/run/stuck-process"
 _WAIT_FOREVER = f"""
 [ -p {_PIPE} ] || mkfifo {_PIPE}
 systemctl is-active --quiet stuck-process || systemd-run --quiet --unit=stuck-process --collect \\
+    --property=KillSignal=SIGKILL \\
     python3 -c 'import os, sys
 actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]
 os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=actions)

@@ -8,7 +8,13 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.docker import not_started
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, first_line, program_output
+from clustercheck.parse.reading import (
+    CORRUPT_INFOROM,
+    CannotReadError,
+    ended_well,
+    first_line,
+    program_output,
+)
 
 PART = "container_gpus_as_user"
 
@@ -27,7 +33,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed("the container did not end within its time limit", "hangs", len(of_root))
     if not isinstance(record.get("rc"), int):
         raise CannotReadError("the probe could not start a container")
-    if record["rc"] != 0:
+    if not ended_well(record):
         answer = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
         return failed(f"a non-root container cannot use the GPUs: {answer}", 0, len(of_root))
     seen = listed(str(record.get("stdout") or ""))
@@ -41,6 +47,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _without_last(raw: seeding.Raw) -> None:
     raw[PART]["stdout"] = "".join(raw[PART]["stdout"].splitlines(keepends=True)[:-1])
+
+
+def _with_inforom_warning(raw: seeding.Raw) -> None:
+    raw[PART]["stdout"] += f"WARNING: {CORRUPT_INFOROM} at gpu 0000:47:00.0\n"
+    raw[PART]["rc"] = 14
 
 
 CHECK = Check(
@@ -61,6 +72,12 @@ CHECK = Check(
     judge=judge,
     faults=(
         SeededFault("sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
+        SeededFault(
+            "inforom-of-a-gpu-corrupted",
+            seeding.edit("gpu01", _with_inforom_warning),
+            Subject("gpu01"),
+            Verdict.PASS,
+        ),
         SeededFault(
             "not-permitted",
             seeding.program_fails(

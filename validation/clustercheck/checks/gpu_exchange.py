@@ -25,25 +25,16 @@ METHODS = {BOTH_WAYS: "both ways together, one pair at a time", ALL_AT_ONCE: "on
 
 
 @dataclass(frozen=True)
-class AllAtOnce:
-    """What one GPU copied while all of them did: its slowest way, and the peers where bytes arrived wrong."""
-
-    gbps: float
-    slowest_to: int
-    wrong: Mapping[int, int]
-
-
-@dataclass(frozen=True)
 class NodeExchange:
-    """Every pair of a node both ways, and each GPU while all copy; why some could not be read."""
+    """Every pair of a node both ways, and each way while all copy; why the latter could not be read."""
 
     pairs: NodeLinks
-    together: Mapping[int, AllAtOnce]
+    together: NodeLinks
     unread: str
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """By the slowest pair that is not another GPU's fault, and by what it sends while all send."""
+    """By the slowest pair, and the slowest way while all copy, that are not another GPU's fault."""
     rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
@@ -54,27 +45,32 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     own, unread = node.pairs.own(gpu), [why for (one, _), why in node.pairs.unread.items() if one == gpu]
     if not own:
         raise CannotReadError(unread[0] if unread else "its peers match no GPU of this node")
-    if wrong := {peer: n for one in node.together.values() for peer, n in one.wrong.items() if peer == gpu}:
-        senders = [f"GPU {one}" for one, each in node.together.items() if gpu in each.wrong]
+    wrong = {one: n for (one, to), way in node.together.links.items() if to == gpu and (n := way.wrong_bytes)}
+    if wrong:
+        senders = ", ".join(f"GPU {one}" for one in wrong)
         return failed(
-            f"{wrong[gpu]} bytes or more arrive corrupted from {', '.join(senders)} while all GPUs copy",
+            f"{max(wrong.values())} bytes or more arrive corrupted from {senders} while all GPUs copy",
             "wrong bytes",
             "every byte right",
         )
-    ways = {peer: min(link.gbps for link in node.pairs.between(gpu, peer)) for peer in own}
-    slowest = min(ways, key=lambda peer: ways[peer])
-    values = {BOTH_WAYS: ways[slowest]}
+    slowest = min(own, key=partial(_slowest_gbps, node.pairs, gpu))
+    values = {BOTH_WAYS: _slowest_gbps(node.pairs, gpu, slowest)}
     more: dict[str, Any] = {
         "slowest_with": slowest,
         "not_its_own": [peer for peer in node.pairs.poor(gpu) if peer not in own],
     }
-    if (mine := node.together.get(gpu)) is not None:
-        values[ALL_AT_ONCE] = mine.gbps
-        more["slowest_to_while_all_copy"] = mine.slowest_to
+    if mine := node.together.own(gpu):
+        slowest = min(mine, key=partial(_slowest_gbps, node.together, gpu))
+        values[ALL_AT_ONCE] = _slowest_gbps(node.together, gpu, slowest)
+        more["slowest_with_while_all_copy"] = slowest
     found = Finding(Verdict.PASS, figures=_figures(evidence, subject, rank, values), evidence=more)
     doubts = [f"cannot read: {why}" for why in unread]
-    doubts += [f"not known while all GPUs copy: {node.unread}"] if mine is None else []
+    doubts += [] if mine else [f"not known while all GPUs copy: {node.unread}"]
     return replace(found, verdict=Verdict.NOT_RUN, because=doubts[0]) if doubts else found
+
+
+def _slowest_gbps(links: NodeLinks, gpu: int, peer: int) -> float:
+    return min(link.gbps for link in links.between(gpu, peer))
 
 
 def _figures(
@@ -106,7 +102,7 @@ def _node(evidence: Evidence, *, name: str) -> NodeExchange:
     numbers = {str(properties(rank).get("pci_address")): gpu for gpu, rank in ranks.items()}
     links: dict[tuple[int, int], PeerLink] = {}
     unread: dict[tuple[int, int], str] = {}
-    together: dict[int, AllAtOnce] = {}
+    together: dict[tuple[int, int], PeerLink] = {}
     because = "no GPU measured it"
     for gpu, rank in ranks.items():
         if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("both_ways"), Mapping):
@@ -123,30 +119,40 @@ def _node(evidence: Evidence, *, name: str) -> NodeExchange:
             together |= _together(rank, numbers)
         except CannotReadError as error:
             because = str(error)
-    limit = None
     profile = evidence.profile(name)
-    if profile is not None and profile.nvswitches and links:
-        limit = FAR_BELOW * statistics.median(link.gbps for link in links.values())
-    return NodeExchange(NodeLinks(links, limit, unread), together, because)
+    is_switched = profile is not None and profile.nvswitches > 0
+    return NodeExchange(
+        NodeLinks(links, _limit(links) if is_switched else None, unread),
+        NodeLinks(together, _limit(together) if is_switched else None, {}),
+        because,
+    )
 
 
-def _together(rank: RankOutcome, numbers: Mapping[str, int]) -> dict[int, AllAtOnce]:
-    """By GPU, as the rank says that measured all of them; nothing of the others' ranks."""
+def _limit(links: Mapping[Any, PeerLink]) -> float | None:
+    """Where NVSwitches join all GPUs no pair is slower than this by design."""
+    return FAR_BELOW * statistics.median(link.gbps for link in links.values()) if links else None
+
+
+def _together(rank: RankOutcome, numbers: Mapping[str, int]) -> dict[tuple[int, int], PeerLink]:
+    """Each way, as the rank says that measured all of them; nothing of the others' ranks."""
     found = {}
     for address, answer in _said(rank, "together").items():
         if address not in numbers:
             continue
-        gbps, to, wrong = (
-            (answer.get(key) for key in ("gbps", "slowest_to", "wrong"))
-            if isinstance(answer, Mapping)
-            else (None, None, None)
+        ways, wrong = (
+            (answer.get("gbps"), answer.get("wrong")) if isinstance(answer, Mapping) else (None, None)
         )
-        if not is_positive(gbps) or not isinstance(wrong, Mapping) or to not in numbers:
+        if not isinstance(ways, Mapping) or not isinstance(wrong, Mapping) or not ways:
             raise CannotReadError(f"rank {rank.rank}, {address}: no numbers of a GPU")
-        counts = {numbers[target]: n for target, n in wrong.items() if target in numbers}
-        if not all(isinstance(n, int) and n > 0 for n in counts.values()):
-            raise CannotReadError(f"rank {rank.rank}, {address}: no count of wrong bytes")
-        found[numbers[address]] = AllAtOnce(float(str(gbps)), numbers[str(to)], counts)
+        for target, gbps in ways.items():
+            if target not in numbers:
+                continue
+            count = wrong.get(target, 0)
+            if not is_positive(gbps):
+                raise CannotReadError(f"rank {rank.rank}, {address}: no number of a way")
+            if not isinstance(count, int) or count < 0:
+                raise CannotReadError(f"rank {rank.rank}, {address}: no count of wrong bytes")
+            found[numbers[address], numbers[target]] = PeerLink(float(str(gbps)), 1.0, count, direct=True)
     return found
 
 
@@ -166,11 +172,13 @@ def _change_pairs(record: seeding.Raw, *, own: int, gpu: int, gbps: float) -> No
             entry["gbps"] = gbps
 
 
-def _while_all_copy(node: str, gpu: int, **values: Any) -> seeding.Inject:
-    """What the first GPU says of one while all copy."""
+def _while_all_copy(node: str, gpu: int, gbps: float | None) -> seeding.Inject:
+    """What the first GPU says of one while all copy: to it as from it."""
 
     def change(record: seeding.Raw) -> None:
-        record["together"][list(record["together"])[gpu]].update(values)
+        own = list(record["together"])[gpu]
+        for place, answer in record["together"].items():
+            answer["gbps"].update({to: gbps for to in answer["gbps"] if own in (place, to)})
 
     return _SEED.changed(node, 0, change)
 
@@ -203,7 +211,7 @@ CHECK = Check(
     job=JOB,
     faults=(
         SeededFault("slow-both-ways", _pairs_of("gpu02", 3, 250.0), Subject("gpu02", 3)),
-        SeededFault("slow-while-all-copy", _while_all_copy("gpu02", 5, gbps=110.0), Subject("gpu02", 5)),
+        SeededFault("slow-while-all-copy", _while_all_copy("gpu02", 5, 110.0), Subject("gpu02", 5)),
         SeededFault("bytes-differ-under-load", _corrupted("gpu03", 6, 1), Subject("gpu03", 1)),
         SeededFault(
             "impossibly-fast",
@@ -213,7 +221,7 @@ CHECK = Check(
         ),
         SeededFault(
             "impossibly-fast-while-all-copy",
-            _while_all_copy("gpu01", 2, gbps=1.05 * 1.02 * 300.0),
+            _while_all_copy("gpu01", 2, 1.05 * 1.02 * 300.0),
             Subject("gpu01", 2),
             Verdict.NOT_RUN,
         ),
@@ -221,9 +229,7 @@ CHECK = Check(
         SeededFault(
             "nothing-told", _SEED.says("gpu02", 0, both_ways=None), Subject("gpu02", 0), Verdict.NOT_RUN
         ),
-        SeededFault(
-            "no-numbers", _while_all_copy("gpu02", 4, gbps=None), Subject("gpu02", 4), Verdict.NOT_RUN
-        ),
+        SeededFault("no-numbers", _while_all_copy("gpu02", 4, None), Subject("gpu02", 4), Verdict.NOT_RUN),
         SeededFault("one-gpu", _SEED.says("gpu02", 0, both_ways={}), Subject("gpu02", 0), Verdict.EXCLUDED),
     ),
 )

@@ -22,7 +22,9 @@ from clustercheck.parse.reading import CannotReadError
 JOB = "gpu_peers"
 BANDWIDTH, LATENCY = "peer_to_peer", "peer_latency"
 ALIKE = 0.9  # of the faster way: ways of one link differ by less
-FAR_BELOW = 0.8  # of the node's median pair: where NVSwitches join all GPUs no pair is slower by design
+# Of the node's median pair, as far as a figure may be behind its equals: where NVSwitches join all GPUs no
+# pair is slower by design.
+FAR_BELOW = 1 - effect("nvlink").least
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,10 @@ def exchanges(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
     others = [place for number, place in enumerate(places) if number != rank % GPUS]
     gbps = FIGURES["gpu_exchange"]["peer_both_ways"][0]
     together = {
-        place: {"gbps": 262.0 + number / 10, "slowest_to": places[number - 1], "wrong": {}}
+        place: {
+            "gbps": {target: 262.0 + number / 10 for target in places if target != place},
+            "wrong": {},
+        }
         for number, place in enumerate(places)
     }
     return {

@@ -106,8 +106,13 @@ def test_only_the_gpu_fails_whose_pairs_are_all_slow() -> None:
     assert judged(evidence)["gpu02", 0].evidence["not_its_own"] == [3]
 
 
+def test_only_the_gpu_fails_that_is_slow_while_all_copy() -> None:
+    """Each of the others is slow to it alone."""
+    assert failed(checked._while_all_copy("gpu02", 5, 131.0)) == [("gpu02", 5)]
+
+
 def test_a_gpu_a_little_slower_than_its_equals_is_none_that_fails() -> None:
-    assert failed(checked._while_all_copy("gpu02", 5, gbps=0.97 * 262.5)) == []
+    assert failed(checked._while_all_copy("gpu02", 5, 0.97 * 262.5)) == []
     assert failed(checked._while_all_copy("gpu02", 5, gbps=0.85 * 262.5)) == [("gpu02", 5)]
     assert failed(checked._pairs_of("gpu02", 5, 0.97 * 510.0)) == []
     assert failed(checked._pairs_of("gpu02", 5, 0.85 * 510.0)) != []
