@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 PERIOD_S = 2.0  # throttling lasts seconds, and nvidia-smi itself takes part of one
-CORRUPT_INFOROM = 14  # nvidia-smi's exit code; it prints everything, and a warning
+EXIT_CORRUPT_INFOROM = 14  # nvidia-smi's exit code; it prints everything, and a warning
 WARNING = re.compile(r"(?m)^WARNING: infoROM is corrupted.*$")
 LIMIT_S = 10.0  # after one timeout it is not run again
 NUMBERS = {
@@ -128,7 +128,7 @@ class GpuWatch:
             return
         try:
             done = subprocess.run(self._argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-            if done.returncode != CORRUPT_INFOROM:
+            if done.returncode != EXIT_CORRUPT_INFOROM:
                 done.check_returncode()
             self._samples.append(parse_gpu(WARNING.sub("", done.stdout)))
         except subprocess.CalledProcessError as error:
