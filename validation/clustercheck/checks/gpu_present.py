@@ -7,6 +7,7 @@ from dataclasses import replace
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import GPU_CLASSES
 from clustercheck.model import PLACE_UNKNOWN, Scope, Section, Severity, Subject, Verdict
 
 DECLARE = (
@@ -58,7 +59,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     problem = ""
     if address not in in_driver:
         problem = f"the driver does not see the GPU at {address}: {count}"
-    elif len(on_bus) > evidence.gpu_count(node) or len(in_driver) != len(set(in_driver) & set(on_bus)):
+    elif len({*in_driver, *on_bus}) > evidence.gpu_count(node):
         problem = f"there are more GPUs than declared: {count}"
     if problem:
         return failed(problem, count, expected, evidence=more)
@@ -78,6 +79,16 @@ def _declares(node: str, gpus: int) -> seeding.Inject:
 def _off_bus_not_listed(node: str, gpu: int) -> seeding.Inject:
     """As after a reload of the driver: it lists the others, and succeeds."""
     return seeding.chain(seeding.lose_gpu(node, gpu, from_bus=False), seeding.silence(node, gpu))
+
+
+def _off_bus_listed(node: str, gpu: int) -> seeding.Inject:
+    """As after a surprise removal: the kernel has dropped it, and the driver still lists it."""
+
+    def change(raw: seeding.Raw) -> None:
+        gpus = [device for device in raw["pci"] if device["class"].startswith(GPU_CLASSES)]
+        raw["pci"].remove(gpus[gpu])
+
+    return seeding.edit(node, change)
 
 
 CHECK = Check(
@@ -101,6 +112,10 @@ CHECK = Check(
             "gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)
         ),
         SeededFault("more-than-declared", _declares("gpu02", 7), Subject("gpu02", 0)),
+        SeededFault("listed-and-not-on-the-bus", _off_bus_listed("gpu02", 3), Subject("gpu02", 3)),
+        SeededFault(
+            "neighbour-of-one-not-on-the-bus", _off_bus_listed("gpu02", 3), Subject("gpu02", 0), Verdict.PASS
+        ),
         SeededFault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
         SeededFault(
             "gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)

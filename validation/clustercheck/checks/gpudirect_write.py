@@ -67,21 +67,26 @@ def joined_gpus(evidence: Evidence, nodes: Sequence[str]) -> dict[str, list[dict
 
 
 def _ports(evidence: Evidence, node: str) -> dict[int, NearPort]:
-    """By number of the GPU. Raises CannotReadError where GPUs or adapters cannot be read."""
+    """By number of the GPU. Raises CannotReadError where GPUs, adapters or their topology cannot be read."""
     up = {f"{a.name}:{p.number}": (a, p) for a, p in links_of(evidence, Subject(node)) if p.up}
+    if not up:
+        return {}
+    evidence.nodes[node].records("rdma")  # without these, no rail is known
+    topology = evidence.nodes[node].topology()
     rails = adapters_of(evidence.nodes[node], declared_rails(evidence, node))
     if not rails.of_gpus:
         return {}
-    addresses, topology = sorted(evidence.nodes[node].smi().by_address), evidence.nodes[node].topology()
+    addresses = sorted(evidence.nodes[node].smi().by_address)
     if len(addresses) != rails.gpus:
         raise CannotReadError("nvidia-smi lists other GPUs than its topology shows")
     found = {}
     for number, (address, gpu) in enumerate(zip(addresses, topology.gpus)):
-        link = up.get(rails.of_gpus[number * len(rails.of_gpus) // rails.gpus])
+        rail = number * len(rails.of_gpus) // rails.gpus
+        link = up.get(rails.of_gpus[rail])
         place = number_of(evidence, node, address)
         if link is not None and place is not None:
-            ways = {how for other, how in topology.connections[gpu].items() if other not in topology.gpus}
-            found[place] = NearPort(link, number, bool(ways & set(NEAR_GPU)))
+            way = topology.connections[gpu][rails.columns[rail]]
+            found[place] = NearPort(link, number, way in NEAR_GPU)
     return found
 
 

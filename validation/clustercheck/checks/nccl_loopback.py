@@ -112,7 +112,7 @@ def _judge_run(evidence: Evidence, node: str, gpus: int, run: Mapping[str, Any],
     if "NET/Socket" in roads:
         because = "NCCL went over TCP sockets, though RDMA ports are up"
         return failed(because, more["transports"], "NET/IB", evidence=more)
-    return Finding(Verdict.PASS, evidence=more, figures=_figures(evidence, node, gpus, test))
+    return _measured(evidence, node, gpus, test, more)
 
 
 def _roads(log: str, gpus: int) -> set[str]:
@@ -124,11 +124,21 @@ def _roads(log: str, gpus: int) -> set[str]:
     return {f"NET/{j.how}{direct[j.gpudirect]}" if j.road == "NET" else j.road for j in joined}
 
 
-def _figures(evidence: Evidence, node: str, gpus: int, test: NcclTest) -> tuple[Figure, ...]:
-    """The smallest size, which has the floor, then the largest."""
+def _measured(evidence: Evidence, node: str, gpus: int, test: NcclTest, more: Mapping[str, Any]) -> Finding:
+    """The figures. Where it cannot be read whether the floor holds, they are told, and prove nothing."""
     wires = _wires(evidence, node)
     if wires is None:
         raise CannotReadError("the rate of the RDMA ports is not known")
+    verdict, because = Verdict.PASS, ""
+    try:
+        has_floor = _has_floor(evidence, node, wires, gpus)
+    except CannotReadError as error:
+        has_floor, verdict, because = False, Verdict.NOT_RUN, f"not known whether the floor holds: {error}"
+    return Finding(verdict, because, evidence=more, figures=_figures(wires, gpus, test, has_floor=has_floor))
+
+
+def _figures(wires: Adapter, gpus: int, test: NcclTest, *, has_floor: bool) -> tuple[Figure, ...]:
+    """The smallest size, which has the floor, then the largest."""
     share = wires.gbps / gpus
     least = test.rows[0]
     if test.sweep.least != SIZE_BYTES:
@@ -144,9 +154,7 @@ def _figures(evidence: Evidence, node: str, gpus: int, test: NcclTest) -> tuple[
             ceiling=Limit(share, PHYSICS, f"{wires.rails} ports, {gpus} GPUs", ABOVE_CEILING)
             if wires.physical
             else None,
-            floor=Limit(FLOOR * share, SOURCE, METHOD)
-            if size == SIZE_BYTES and _has_floor(evidence, node, wires, gpus)
-            else None,
+            floor=Limit(FLOOR * share, SOURCE, METHOD) if size == SIZE_BYTES and has_floor else None,
             nominal=share,
             effect=effect("rdma"),
             conditions={"gpus": str(gpus), "ports": str(wires.rails), "rate_gbps": f"{8 * wires.gbps:g}"},
@@ -156,10 +164,17 @@ def _figures(evidence: Evidence, node: str, gpus: int, test: NcclTest) -> tuple[
 
 
 def _has_floor(evidence: Evidence, node: str, wires: Adapter, gpus: int) -> bool:
-    """InfiniBand up to HDR beside every GPU, which it reads by itself: as where the gate is in use."""
-    near = evidence.once(lambda _: site_of(evidence, evidence.jobs[JOB]).gpudirect, "loopback with GPUDirect")
+    """InfiniBand up to HDR beside every GPU, which it reads by itself: as where the gate is in use.
+
+    Raises CannotReadError where these may be, and neither GPUs nor topology can be read.
+    """
     alike = wires.kind == "infiniband" and wires.rails <= gpus
-    return alike and wires.gbps / wires.rails <= FASTEST_GBPS and node in near
+    if not alike or wires.gbps / wires.rails > FASTEST_GBPS:
+        return False
+    evidence.nodes[node].topology()
+    evidence.nodes[node].smi()
+    near = evidence.once(lambda _: site_of(evidence, evidence.jobs[JOB]).gpudirect, "loopback with GPUDirect")
+    return node in near
 
 
 def _says(**answer: Any) -> seeding.Inject:

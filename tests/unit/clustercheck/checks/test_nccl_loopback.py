@@ -70,6 +70,22 @@ def test_where_no_gate_is_in_use_there_is_no_floor(change: Callable[[seeding.Raw
     assert all(each.figure.floor is None for each in result.figures)
 
 
+@pytest.mark.parametrize("part", ["topology", "nvidia_smi"])
+def test_a_floor_that_may_hold_and_cannot_be_looked_up_is_not_left_out_in_silence(part: str) -> None:
+    def silent(raw: seeding.Raw) -> None:
+        raw[part].update(rc=None, stdout="", timed_out=True)
+
+    result = judged(0.5 * FLOOR * SHARE, silent)
+    assert result.verdict is Verdict.NOT_RUN and result.figures
+    assert result.because.startswith("not known whether the floor holds: nvidia-smi")
+
+    def silent_and_faster(raw: seeding.Raw) -> None:
+        silent(raw)
+        rate("400 Gb/sec (4X NDR)")(raw)
+
+    assert judged(0.5 * FLOOR * SHARE, silent_and_faster).verdict is Verdict.PASS  # it has none anyway
+
+
 def test_sockets_are_a_fault_however_fast_and_what_the_log_does_not_show_is_not_known() -> None:
     result = judged(BUSBW_GBPS, log=loopback_log("gpu02", "NET/Socket/0"))
     assert (result.verdict, result.measured) == (Verdict.FAIL, "NET/Socket")
