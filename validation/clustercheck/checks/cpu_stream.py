@@ -100,10 +100,6 @@ def _numa(place: str, **answer: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
-def _says(**answer: Any) -> seeding.Inject:
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(answer))
-
-
 _NODE = Subject("gpu02")
 CHECK = Check(
     id="cpu-stream",
@@ -125,8 +121,13 @@ CHECK = Check(
         SeededFault("wrong-elements", _numa("1", wrong=3), _NODE),
         SeededFault("core-not-measured", _numa("0", failed=1), _NODE, Verdict.NOT_RUN),
         SeededFault("no-numbers", _numa("0", gbps=None), _NODE, Verdict.NOT_RUN),
-        SeededFault("nothing-told", _says(numa=None), _NODE, Verdict.NOT_RUN),
-        SeededFault("no-numpy", _says(without="the image's Python has no NumPy"), _NODE, Verdict.EXCLUDED),
+        SeededFault("nothing-told", seeding.all_say(JOB, numa=None), _NODE, Verdict.NOT_RUN),
+        SeededFault(
+            "no-numpy",
+            seeding.all_say(JOB, without="the image's Python has no NumPy"),
+            _NODE,
+            Verdict.EXCLUDED,
+        ),
         SeededFault(
             "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), _NODE
         ),

@@ -194,10 +194,6 @@ def _of(gpu: int, **answer: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
-def _says(**answer: Any) -> seeding.Inject:
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(answer))
-
-
 def _at(gpu: int, gbps: float) -> seeding.Inject:
     return _of(gpu, text=gpu_text(f"mlx5_{gpu // 4}", gbps, gpu))
 
@@ -244,11 +240,16 @@ CHECK = Check(
         SeededFault("in-host-memory", _in_host_memory, _GPU, Verdict.NOT_RUN),
         SeededFault(
             "perftest-without-cuda",
-            _says(unable="this ib_write_bw was built without CUDA", writes=[]),
+            seeding.all_say(JOB, unable="this ib_write_bw was built without CUDA", writes=[]),
             _GPU,
             Verdict.NOT_RUN,
         ),
-        SeededFault("no-perftest", _says(without="the image has no ib_write_bw"), _GPU, Verdict.EXCLUDED),
+        SeededFault(
+            "no-perftest",
+            seeding.all_say(JOB, without="the image has no ib_write_bw"),
+            _GPU,
+            Verdict.EXCLUDED,
+        ),
         SeededFault("no-adapter", _no_adapters, _GPU, Verdict.EXCLUDED),
         SeededFault(
             "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), _GPU

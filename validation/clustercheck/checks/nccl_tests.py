@@ -218,10 +218,6 @@ def _of(node: str, part: str, program: str, **answer: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
-def _all_say(**answer: Any) -> seeding.Inject:
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(answer))
-
-
 def _faults(program: str) -> tuple[SeededFault, ...]:
     nodes, node = ["gpu01", "gpu02", "gpu03"], Subject("gpu02")
     slow = table(program, ["gpu02"], 8, WITHIN_GBPS * 0.3)
@@ -236,8 +232,15 @@ def _faults(program: str) -> tuple[SeededFault, ...]:
         SeededFault("does-not-end", _of("gpu02", "within", program, exit_code=None), node),
         SeededFault("gpu-left-out", seeding.verdicts(JOB, _one_less), node),
         SeededFault("cut-off", _of("gpu02", "within", program, text=slow[:700]), node, Verdict.NOT_RUN),
-        SeededFault("not-built-in", _all_say(without="the image has no nccl-tests"), node, Verdict.EXCLUDED),
-        SeededFault("no-mpi", _all_say(without_mpi="the image has no mpirun"), GROUP, Verdict.EXCLUDED),
+        SeededFault(
+            "not-built-in",
+            seeding.all_say(JOB, without="the image has no nccl-tests"),
+            node,
+            Verdict.EXCLUDED,
+        ),
+        SeededFault(
+            "no-mpi", seeding.all_say(JOB, without_mpi="the image has no mpirun"), GROUP, Verdict.EXCLUDED
+        ),
         SeededFault("over-gloo", _not_run, node, Verdict.EXCLUDED),
         SeededFault(
             "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node

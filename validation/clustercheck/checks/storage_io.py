@@ -152,10 +152,6 @@ def _not_declared(evidence: Evidence) -> Evidence:
     return replace(evidence, spec=replace(evidence.spec, mounts=mounts))
 
 
-def _says(**answer: Any) -> seeding.Inject:
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(answer))
-
-
 _NODE = Subject("gpu02")
 CHECK = Check(
     id="storage-io",
@@ -182,7 +178,7 @@ CHECK = Check(
         SeededFault("does-not-end", _of("/scratch", exit_code=None), _NODE, Verdict.NOT_RUN),
         SeededFault("cut-off", _of("/scratch", json=fio_text(1.8, 2.9)[:200]), _NODE, Verdict.NOT_RUN),
         SeededFault("not-permitted", _of("/data", unable="PermissionError"), _NODE, Verdict.NOT_RUN),
-        SeededFault("no-fio", _says(without="the image has no fio"), _NODE, Verdict.NOT_RUN),
+        SeededFault("no-fio", seeding.all_say(JOB, without="the image has no fio"), _NODE, Verdict.NOT_RUN),
         SeededFault("not-declared", _not_declared, _NODE, Verdict.EXCLUDED),
         SeededFault(
             "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), _NODE

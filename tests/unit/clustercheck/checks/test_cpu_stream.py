@@ -49,5 +49,5 @@ def test_figures_have_no_floor_and_no_ceiling_for_nobody_published_one() -> None
 
 def test_what_a_rank_says_otherwise_is_read_safely() -> None:
     for numa in ({}, {"x": {}}, {"0": 3}, {"0": {"cores": -1}}, [], {str(n): {} for n in range(99)}):
-        found = verdicts(checked._says(numa=numa)(sample.healthy()))
+        found = verdicts(seeding.all_say(checked.JOB, numa=numa)(sample.healthy()))
         assert set(found.values()) == {Verdict.NOT_RUN}

@@ -222,6 +222,11 @@ def verdicts(job: str, change: Callable[[RankOutcome, Raw], None]) -> Inject:
     return inject
 
 
+def all_say(job: str, **answer: Any) -> Inject:
+    """Every rank of the job says this."""
+    return verdicts(job, lambda rank, verdict: verdict.update(answer))
+
+
 def with_facts(evidence: Evidence, job: str, **facts: Any) -> Evidence:
     """The launcher says this of the job."""
     outcome = evidence.jobs[job]
