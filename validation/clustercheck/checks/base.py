@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import marshal
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -194,8 +196,9 @@ def evaluate(check: Check, evidence: Evidence) -> list[Result]:
     except Exception as error:  # noqa: BLE001 - figures that cannot be judged prove nothing
         judged = {}
         found = {subject: _without_figures(finding, error) for subject, finding in found.items()}
+    kept: dict[bytes, Mapping[str, Any]] = {}
     return [
-        _result(check, subject, finding, evidence, judged.get(subject, ()))
+        _result(check, subject, finding, evidence, judged.get(subject, ()), kept=kept)
         for subject, finding in found.items()
     ]
 
@@ -318,7 +321,22 @@ def _failed_itself(error: Exception) -> Finding:
 
 
 def _shown(value: float | str | None) -> float | str | None:
-    return shortened(value, MAX_SHOWN) if isinstance(value, str) else value
+    # Interned, as hundreds of nodes say the same.
+    return sys.intern(str(shortened(value, MAX_SHOWN))) if isinstance(value, str) else value
+
+
+def _cut(document: Mapping[str, Any], kept: dict[bytes, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The evidence cut to size. Equal ones, types included, are one object: many nodes say the same."""
+    if not document:
+        return document
+    said: Any = document
+    try:
+        key = marshal.dumps(said, 2)  # from version 3 on equal documents may differ by references
+    except ValueError:  # a type of our own
+        return cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
+    if key not in kept:
+        kept[key] = cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
+    return kept[key]
 
 
 def _without_figures(finding: Finding, error: Exception) -> Finding:
@@ -347,7 +365,13 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
 
 
 def _result(
-    check: Check, subject: Subject, finding: Finding, evidence: Evidence, judged: tuple[Judged, ...]
+    check: Check,
+    subject: Subject,
+    finding: Finding,
+    evidence: Evidence,
+    judged: tuple[Judged, ...],
+    *,
+    kept: dict[bytes, Mapping[str, Any]],
 ) -> Result:
     try:
         finding = _with_idle_gpus(check, evidence, subject, _with_figures(check, finding, judged))
@@ -370,9 +394,7 @@ def _result(
         method=shortened(finding.method or check.method, MAX_BECAUSE),
         because=shortened(finding.because, MAX_BECAUSE),
         remedy=shortened(finding.remedy or check.remedy, 2 * MAX_BECAUSE) if speaks else "",
-        evidence=cut(finding.evidence, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
-        if finding.evidence
-        else finding.evidence,
+        evidence=_cut(finding.evidence, kept),
         severity=check.severity,
         margin=finding.margin,
         waived=finding.waived,

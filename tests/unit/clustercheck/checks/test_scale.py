@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
+from typing import Any
 
 import pytest
 
-from clustercheck.checks.all import CHECKS
-from clustercheck.checks.base import evaluate
+from clustercheck.checks.all import BY_ID, CHECKS
+from clustercheck.checks.base import Finding, evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.first_failure import RankEvidence, judge_group
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import find_culprits
-from clustercheck.model import Result, Scope
+from clustercheck.model import Result, Scope, Severity, Verdict
 from clustercheck.samples import sample
 
 
@@ -107,3 +109,16 @@ def test_no_bound_of_what_nodes_say_is_reached_by_a_healthy_large_cluster() -> N
     results = judged(sample.healthy(200))
     assert [r.because for r in results if r.because.startswith("cannot read")] == []
     assert [r.check for r in results if "values omitted" in r.evidence] == []
+
+
+def test_equal_evidence_is_kept_once_and_other_types_are_other_evidence() -> None:
+    said: tuple[dict[str, Any], ...] = ({"n": 1}, {"n": 1.0}, {"n": True}, {"n": Severity.MAJOR})
+    next_said = cycle(said)
+    check = replace(
+        BY_ID["gpu-model"],
+        judge=lambda _evidence, _subject: Finding(Verdict.PASS, evidence=dict(next(next_said))),
+    )
+    found = [result.evidence for result in evaluate(check, sample.healthy())]
+    assert [repr(each) for each in found] == [repr(each) for each in said] * 6
+    assert len({id(each) for each in found[:3]}) == 3
+    assert all(found[n] is found[n % 4] for n in range(len(found)) if n % 4 != 3)
