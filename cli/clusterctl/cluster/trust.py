@@ -8,6 +8,7 @@ lookups), and a command looks for one in parent directories, which may be anothe
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -188,6 +189,22 @@ def check_path(
     is_above = place in whole.parents and not place.is_symlink()
     where = f"the directory {place}, in which it is," if is_above else f"it leads to {place}, which"
     return replace(found, objection=f"{where} {found.objection}")
+
+
+def follow_own_links(path: Path) -> Path:
+    """The same path without links, of which none is another user's: who made one says what is overwritten.
+
+    Raises OSError.
+    """
+    found = _walk(Path("/"), _names(path.absolute()), _judge_link)
+    if found.objection:
+        raise OSError(errno.EACCES, f"{found.resolved} {found.objection}")
+    return found.resolved
+
+
+def _judge_link(_here: Path, state: os.stat_result, _left: int) -> str:
+    is_foreign = stat.S_ISLNK(state.st_mode) and state.st_uid not in trusted_users()
+    return "is a link that another user made" if is_foreign else ""
 
 
 def _judge_source(root: Path | None, here: Path, state: os.stat_result, left: int, *, program: bool) -> str:
