@@ -74,6 +74,8 @@ def tree(wanted: PackageRequest, work: Path) -> Path:
     with disk(work, "a package"):
         if os.path.lexists(work) and not _is_ours(work):
             shutil.rmtree(work)
+        for path in (*reversed(work.parents[:2]), work):  # whatever the umask: they are refused else
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with disk(work, "a package"):
             return _tree(wanted, sources, work)

@@ -93,6 +93,19 @@ def test_what_came_is_kept_unless_others_could_have_written_it(apt: Path, tmp_pa
         assert come.exists() == is_kept
 
 
+def test_no_group_can_write_where_packages_lie(apt: Path, tmp_path: Path) -> None:
+    apt.write_text("#!/bin/sh\nexit 0\n")
+    apt.chmod(0o755)
+    (tmp_path / "sources.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
+    (tmp_path / "sources.list").chmod(0o644)
+    work, before = tmp_path / "images/packages/0123", os.umask(0o002)
+    try:
+        apt_tree.tree(apt_tree.PackageRequest(tmp_path / "sources.list", ("driver",)), work)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (work, *work.parents[:2])] == [0o700] * 3
+
+
 def test_sources_that_others_could_have_written_are_not_read(apt: Path, tmp_path: Path) -> None:
     """They name the keys that apt verifies all else with."""
     apt.write_text("#!/bin/sh\nexit 0\n")
