@@ -97,7 +97,7 @@ def confirm(question: str) -> bool:
 
 def emit(record: Mapping[str, Any]) -> None:
     """One JSON object on one line of standard output, for --json: ASCII, with control characters escaped."""
-    write_rendered(json.dumps(record, sort_keys=False, default=str) + "\n")
+    write_rendered(json.dumps(record, sort_keys=False, default=str, allow_nan=False) + "\n")
 
 
 def write(text: str) -> None:

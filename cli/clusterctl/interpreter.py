@@ -22,6 +22,8 @@ KEPT_VARIABLES = (
 # Those that name files: one, and a list of them with identities.
 VAULT_IDENTITIES = "ANSIBLE_VAULT_IDENTITY_LIST"
 VAULT_SOURCES = ("ANSIBLE_VAULT_PASSWORD_FILE", VAULT_IDENTITIES)
+# Of an identity, what Ansible asks for on the terminal, whatever files there are.
+PROMPTS = ("prompt", "prompt_ask_vault_pass")
 # No program of ours may be asked for a password on a screen that nobody watches.
 DROPPED = frozenset({"SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 
@@ -62,18 +64,21 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
 
 @dataclass(frozen=True)
 class VaultSource:
-    """Where a vault password comes from: the ``file``, None where there is none; ``text`` is it for Ansible.
+    """Where a vault password comes from: a ``file``, of the identity that ``prefix`` names; all is in
+    ``prefix`` where it is asked for, or where ``because`` says why no file can be meant."""
 
-    ``because`` says why ``file`` cannot be one that was meant.
-    """
-
-    text: str
+    prefix: str
     file: Path | None = None
     because: str = ""
 
+    @property
+    def text(self) -> str:
+        """It for Ansible."""
+        return f"{self.prefix}{self.file or ''}"
+
 
 def vault_sources(variable: str, value: str, base: Path | None = None) -> Iterator[VaultSource]:
-    """What a variable of VAULT_SOURCES names, read as Ansible reads it; files that exist are absolute.
+    """What a variable of VAULT_SOURCES names, read as Ansible reads it; files are absolute, there or not.
 
     Of an identity all after the first @ is the file's name; variables and ~ are replaced in it. Relative ones
     start at ``base``, else at the current directory.
@@ -84,17 +89,19 @@ def vault_sources(variable: str, value: str, base: Path | None = None) -> Iterat
         if is_list and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1]
         identity, at, name = text.partition("@") if is_list and "@" in text else ("", "", text)
+        if is_list and name in (*PROMPTS, ""):
+            yield VaultSource(text, because="" if name in PROMPTS or not text else "it names no file")
+            continue
         if not is_list:
             name = name.replace("{{CWD}}", str(Path.cwd()))
         try:
             path = Path(os.path.normpath((base or Path.cwd()) / Path(os.path.expandvars(name)).expanduser()))
-            exists = bool(name) and path.exists()
-        except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, NUL
+        except RuntimeError as error:  # no such user
             yield VaultSource(text, because=str(error))
             continue
-        if not exists:
-            yield VaultSource(text)
-            continue
-        # Ansible reads what we hand on once more.
-        because = "it holds $, {{ or a comma" if any(one in str(path) for one in ("$", "{{", ",")) else ""
-        yield VaultSource(f"{identity}{at}{path}", path, because)
+        yield VaultSource(f"{identity}{at}", path, unreadable_for_ansible(path))
+
+
+def unreadable_for_ansible(path: Path) -> str:
+    """Why Ansible would take the name of a file for another when it reads it once more; empty if not."""
+    return "it holds $, {{ or a comma" if any(one in str(path) for one in ("$", "{{", ",")) else ""

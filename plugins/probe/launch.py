@@ -24,10 +24,11 @@ from pathlib import Path
 KEPT_S = 7 * 86400
 
 
-def is_private(path: Path) -> bool:
-    """Return whether only this user can have written there."""
+def require_private(path: Path) -> None:
+    """End where another user can have written, or a link leads elsewhere: code is run and removed there."""
     state = path.lstat()
-    return state.st_uid == os.geteuid() and not state.st_mode & 0o022
+    if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+        sys.exit(f"{path} is a link, or writable by others")
 
 
 def is_old(path: Path) -> bool:
@@ -40,7 +41,6 @@ def is_old(path: Path) -> bool:
 
 def unpack(place: Path, code: str) -> None:
     """Put the code in place as a whole or not at all, and remove what is old."""
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=place.parent))
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(code))) as archive:
         archive.extractall(fresh)
@@ -62,9 +62,11 @@ def main() -> None:
         if not code:
             sys.stdout.write('{"missing": true}\n')
             return
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_private(place.parent)
         unpack(place, code)
-    if not (is_private(place.parent) and is_private(place)):
-        sys.exit(f"{place} is writable by others")
+    require_private(place.parent)
+    require_private(place)
     sys.path.insert(0, str(place))
     import replay  # noqa: PLC0415 - it lies in the directory that was just named
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from clusterctl.cluster.trust import trusted_users
+from clusterctl.cluster.trust import check_path, find_objection_to_state, trusted_users
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
@@ -18,6 +18,10 @@ MAX_CERTIFICATES_BYTES = 4 << 20  # the authorities that a system trusts have 20
 
 class UnusableFileError(Exception):
     """Why a file is not read: a part of a sentence that starts with its name."""
+
+
+class UntrustedFileError(UnusableFileError):
+    """Who else could have written a file, or could put another in its place."""
 
 
 def describe_unusable(error: UnusableFileError | OSError) -> str:
@@ -41,16 +45,35 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     FIFO or a device is never waited for.
     """
     with open_regular(path) as stream:
-        state = os.fstat(stream.fileno())
         if private:
-            require_private(state)
-        if state.st_size > max_bytes:
-            raise UnusableFileError(f"has {state.st_size} bytes; at most {max_bytes} are read")
-        content = bytearray()
-        while piece := stream.read(CHUNK_BYTES):  # reading max_bytes at once would allocate them first
-            content += piece
-            if len(content) > max_bytes:
-                raise UnusableFileError(f"has more than {max_bytes} bytes")
+            require_private(os.fstat(stream.fileno()))
+        return _read_stream(stream, max_bytes)
+
+
+def read_trusted(path: Path, root: Path | None, max_bytes: int) -> bytes:
+    """All of a regular file that nobody but a trusted user could have written, nor put another in its place.
+
+    ``root`` is as in check_path. Raises UntrustedFileError, and as read_bounded does.
+    """
+    checked = check_path(path, root)
+    if checked.objection:
+        raise UntrustedFileError(f"is not trusted: {checked.objection}")
+    with open_regular(checked.resolved) as stream:
+        # A group may write a directory on the way: it is the file that was opened that counts.
+        if because := find_objection_to_state(checked.resolved, os.fstat(stream.fileno())):
+            raise UntrustedFileError(f"is not trusted: it {because}")
+        return _read_stream(stream, max_bytes)
+
+
+def _read_stream(stream: BufferedReader, max_bytes: int) -> bytes:
+    size = os.fstat(stream.fileno()).st_size
+    if size > max_bytes:
+        raise UnusableFileError(f"has {size} bytes; at most {max_bytes} are read")
+    content = bytearray()
+    while piece := stream.read(CHUNK_BYTES):  # reading max_bytes at once would allocate them first
+        content += piece
+        if len(content) > max_bytes:
+            raise UnusableFileError(f"has more than {max_bytes} bytes")
     return bytes(content)
 
 

@@ -112,9 +112,9 @@ def state_access(writing: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-def _trusted(root: Path) -> ClusterDirectory:
-    require_trusted_cluster(root)
-    directory = ClusterDirectory(root)
+def _trusted(named: Path) -> ClusterDirectory:
+    with state_access():
+        directory = ClusterDirectory(require_trusted_cluster(named))
     require_plain_state(directory.state)
     return directory
 
@@ -127,7 +127,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
     """
     if named is not None:
         if (named / names.HOSTS_FILE).is_file():
-            return _trusted(named.resolve())
+            return _trusted(named)
         raise ClusterctlError(
             f"{named} is not a cluster directory: it has no hosts.yml",
             code="cluster.not-found",

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
+from clusterctl.cluster.bounded_file import UnusableFileError, read_trusted
 from clusterctl.cluster.signature_policy import KeyRequirement, SignedBy
-from clusterctl.cluster.trust import objection_to_source
 
 # A key with many certifications has some hundred kilobytes.
 MAX_KEY_BYTES = 1 << 20
@@ -39,17 +38,13 @@ def keys(requirement: KeyRequirement, root: Path) -> Iterator[tuple[str, bytes]]
 def _read(requirement: KeyRequirement, root: Path, text: str) -> bytes:
     """The content of a key's file; a relative path starts at the cluster directory."""
     try:
-        path = root / Path(text).expanduser()
-        content = read_bounded(path, MAX_KEY_BYTES)
-        because = objection_to_source(path, root)
+        content = read_trusted(root / Path(text).expanduser(), root, MAX_KEY_BYTES)
     except UnusableFileError as error:
         raise UnusableKeyError(f"{text} {error}") from None
     except OSError as error:
         raise UnusableKeyError(f"{text} cannot be read: {error.strerror}") from None
     except (ValueError, RuntimeError):  # a null character, or the home of an unknown user
         raise UnusableKeyError(f"{text!r} is not a path") from None
-    if because:
-        raise UnusableKeyError(f"{text} is not trusted: {because}")
     _require_public(requirement, content, text)
     return content
 

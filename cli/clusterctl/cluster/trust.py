@@ -8,12 +8,15 @@ lookups), and a command looks for one in parent directories, which may be anothe
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
 import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from clusterctl.cluster import names
@@ -22,40 +25,56 @@ from clusterctl.errors import ClusterctlError
 # Of a cluster directory, what each command reads.
 FILES = (names.HOSTS_FILE, names.ANSIBLE_CONFIG, names.LOCK_FILE)
 TREES = (names.GROUP_VARS, names.HOST_VARS)
-STATE_PARTS = (names.SECRETS, names.AUTHORITY)
+STATE_PARTS = (names.SECRETS, names.AUTHORITY, "images", "images/packages", "probe")
 INSTEAD = "Name your own cluster directory with -C DIR"
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
-Passage = Callable[[Path, os.stat_result], str]
+# Who else could exchange this directory, link or file, given how many names of a path are left behind it.
+Judge = Callable[[Path, os.stat_result, int], str]
 
 
-def require_trusted_cluster(root: Path) -> None:
+@dataclass(frozen=True)
+class CheckedPath:
+    """Where a path leads: ``resolved``, with no link in it, which alone is used from then on.
+
+    ``named`` keeps the last name where that is a link, for programs that look at their own; ``objection``
+    says who else could change where it leads, or what lies there, as a sentence on it; empty if nobody.
+    """
+
+    resolved: Path
+    named: Path
+    objection: str = ""
+
+
+def require_trusted_cluster(directory: Path) -> Path:
     """Refuse a cluster directory that others could have written, or could put another in the place of.
 
-    Raises ClusterctlError (``cluster.not-trusted``, exit 2).
+    Returns it without links. Raises ClusterctlError (``cluster.not-trusted``, exit 2), OSError.
     """
+    root = require_trusted_place(directory, INSTEAD)
     require_trusted(_parts(root), root, INSTEAD)
-    _require_trusted_above(root, INSTEAD)
+    return root
 
 
-def require_trusted_place(directory: Path, paths: Iterable[Path], instead: str) -> None:
-    """Refuse a directory to write to, made yet or not, that others could write or exchange, or one of
-    ``paths`` in it. Raises ClusterctlError (``cluster.not-trusted``, exit 2)."""
-    if os.path.lexists(directory):
-        require_trusted((directory, *paths), directory, instead)
-    _require_trusted_above(directory, instead)
+def require_trusted_place(
+    directory: Path, instead: str, *, root: Path | None = None, make: bool = False
+) -> Path:
+    """Refuse a directory to read or write that others could write or exchange; returns it without links.
 
-
-def _require_trusted_above(directory: Path, instead: str) -> None:
-    place = directory.resolve()
-    because = _objection_above(place)
-    if because and place not in _trusted_directories():
-        raise ClusterctlError(
-            f"{directory} is not trusted: {because}",
-            code="cluster.not-trusted",
-            where=str(directory),
-            hint=f"{instead}; or, if you trust who can write there, add the line {place} to {trust_file()}",
-        )
+    ``make``: what is missing is made, only below ``root`` where that is given. Raises ClusterctlError
+    (``cluster.not-trusted``, exit 2), OSError, and FileNotFoundError for what is missing and not made.
+    """
+    checked = check_path(directory, root, make_below=(root or Path("/")) if make else None)
+    if not checked.objection:
+        return checked.resolved
+    place = Path(os.path.realpath(directory))
+    trusted = f"{instead}; or, if you trust who can write there, add the line {place} to {trust_file()}"
+    raise ClusterctlError(
+        f"{directory} is not trusted: {checked.objection}",
+        code="cluster.not-trusted",
+        where=str(directory),
+        hint=_remedy(place, place, instead) if checked.resolved == place else trusted,
+    )
 
 
 def require_trusted_runs(runs: Iterable[Path], root: Path) -> None:
@@ -71,7 +90,7 @@ def require_trusted(paths: Iterable[Path], directory: Path, instead: str) -> Non
     if directory.resolve() in _trusted_directories():
         return
     for path in paths:
-        because = _objection(path)
+        because = find_objection(path)
         if because:
             raise ClusterctlError(
                 f"{directory} is not trusted: {path.name} {because}",
@@ -108,16 +127,16 @@ def trust_file() -> Path:
 def _trusted_directories() -> set[Path]:
     try:
         file = trust_file()
-        if not file.is_file() or _objection(file):
+        checked = _walk(Path("/"), _names(file.absolute()), partial(_judge_source, None, program=False))
+        if checked.objection or not checked.resolved.is_file():
             return set()
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = checked.resolved.read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, RuntimeError):  # a user without a home, or of another's
         return set()
     return {Path(line.strip()) for line in lines if line.strip().startswith("/")}
 
 
 def _parts(root: Path) -> Iterator[Path]:
-    yield root
     yield from (root / name for name in FILES)
     for name in TREES:
         yield root / name
@@ -144,90 +163,133 @@ def _tree(top: Path) -> Iterator[Path]:
         yield from (Path(directory) / each for each in (*directories, *files))
 
 
-def objection_to_source(path: Path, root: Path) -> str:
-    """Who else could have written or replaced a file that the cluster directory ``root`` names; empty if
-    nobody. Whatever lies in a directory that the operator lists as trusted is trusted."""
-    place, top = path.absolute().parent.resolve(), root.resolve()
-    inside = [each for each in (place, *place.parents) if each.is_relative_to(top)]
-    if inside and top in _trusted_directories():
-        return ""
-    if because := _objection(path, _of_passage):
-        return f"it {because}"
-    for directory in inside:
-        if because := _objection(directory):
-            return f"the directory {directory}, in which it is, {because}"
-    return _objection_above(place / path.name)
+def check_path(
+    path: Path, root: Path | None = None, *, program: bool = False, make_below: Path | None = None
+) -> CheckedPath:
+    """Walk ``path`` from / as the kernel does: every directory, every link and what it leads to must be such
+    that nobody else could write or exchange it, except that a group may write a directory on the way.
 
-
-def _objection_above(path: Path) -> str:
-    """Who else could rename a directory in which ``path`` is, and put another there; empty if nobody.
-
-    A directory that a group may write is usual for teams: its members are not refused.
+    Within ``root`` no group may, nor where a ``program`` lies. Whatever lies in a ``root`` (``path`` itself,
+    without one) that the operator lists as trusted is trusted. Directories that are missing below
+    ``make_below`` are made. Raises OSError.
     """
-    for directory in path.parents:
-        try:
-            because = _of_passage(directory, directory.stat())
-        except OSError:  # we may not pass there either: who needs the path says so
-            continue
-        if because:
-            return f"the directory {directory}, in which it is, {because}"
-    return ""
+    top, above = Path(os.path.realpath(root or path)), Path(os.path.realpath(path.parent))
+    if top in _trusted_directories() and (root is None or above.is_relative_to(top)):
+        resolved = Path(os.path.realpath(path))
+        if make_below is not None and resolved.is_relative_to(make_below):
+            resolved.mkdir(parents=True, exist_ok=True)
+        return CheckedPath(resolved, above / path.name)
+    whole, judge = path.absolute(), partial(_judge_source, top if root else None, program=program)
+    found = _walk(Path("/"), _names(whole), judge, make_below)
+    place = found.resolved
+    if not found.objection:
+        return found
+    if place == whole:
+        return replace(found, objection=f"it {found.objection}")
+    is_above = place in whole.parents and not place.is_symlink()
+    where = f"the directory {place}, in which it is," if is_above else f"it leads to {place}, which"
+    return replace(found, objection=f"{where} {found.objection}")
 
 
-def _of_passage(_directory: Path, state: os.stat_result) -> str:
+def follow_own_links(path: Path) -> Path:
+    """The same path without links, of which none is another user's: who made one says what is overwritten.
+
+    Raises OSError.
+    """
+    found = _walk(Path("/"), _names(path.absolute()), _judge_link)
+    if found.objection:
+        raise OSError(errno.EACCES, f"{found.resolved} {found.objection}")
+    return found.resolved
+
+
+def _judge_link(_here: Path, state: os.stat_result, _left: int) -> str:
+    is_foreign = stat.S_ISLNK(state.st_mode) and state.st_uid not in trusted_users()
+    return "is a link that another user made" if is_foreign else ""
+
+
+def _judge_source(root: Path | None, here: Path, state: os.stat_result, left: int, *, program: bool) -> str:
+    if left == 0 or (root is not None and here.is_relative_to(root)):
+        return find_objection_to_state(here, state)
+    return (_of_own_passage if program and left == 1 else _of_passage)(here, state)
+
+
+def _of_passage(directory: Path, state: os.stat_result) -> str:
     """Who else than a group could exchange what lies in a directory that a path leads through."""
     if state.st_uid not in trusted_users():
         return f"belongs to {_name(state.st_uid)}"
-    if stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
+    if not stat.S_ISDIR(state.st_mode) or _is_sticky(state):
+        return ""
+    if state.st_mode & stat.S_IWOTH:
         return "is world-writable"
+    # With an access list, the group's bits are all that anyone whom it names may have.
+    if state.st_mode & stat.S_IWGRP and _has_access_list(directory):
+        return "has an access list (getfacl) that lets others write"
     return ""
 
 
 def _of_own_passage(directory: Path, state: os.stat_result) -> str:
     """The same where a group counts, too: of what a cluster directory holds."""
-    return "" if _is_sticky(state) else _of_state(directory, state)
+    return "" if _is_sticky(state) else find_objection_to_state(directory, state)
 
 
-def _objection(path: Path, passage: Passage = _of_own_passage) -> str:
-    """Who else could have written it; empty if nobody. Of a link, the whole way that it leads counts, and
-    ``passage`` says who could exchange what lies in a directory on it."""
+def find_objection(path: Path) -> str:
+    """Who else could have written it; empty if nobody. Of a link, the whole way that it leads counts."""
     try:
         state = path.lstat()
-        because = _of_state(path, state)
+        because = find_objection_to_state(path, state)
         if because or not stat.S_ISLNK(state.st_mode):
             return because
-        return _of_way(path, passage)
+        way = _walk_link(path)
     except OSError:  # it has gone, or may not be read by us either
         return ""
+    is_itself = not way.objection or way.resolved == path
+    return way.objection if is_itself else f"leads to {way.resolved}, which {way.objection}"
 
 
-def _of_way(link: Path, passage: Passage) -> str:
-    """Who else could change what ``link`` leads to: the directories, links and file that the kernel walks."""
-    here = Path(os.path.realpath(link.parent))
-    rest, links = _names(link), 1
+def _walk_link(link: Path) -> CheckedPath:
+    try:
+        return _walk(Path(os.path.realpath(link.parent)), [link.name], _judge_part)
+    except FileNotFoundError as error:  # who can put it there?
+        place = Path(error.filename).parent
+        return CheckedPath(place, place, find_objection_to_state(place, place.lstat()))
+
+
+def _judge_part(here: Path, state: os.stat_result, left: int) -> str:
+    return (_of_own_passage if left else find_objection_to_state)(here, state)
+
+
+def _walk(here: Path, rest: list[str], judge: Judge, make_below: Path | None = None) -> CheckedPath:
+    """Go from ``here`` through the names of ``rest``, the last one first, to the first objection or the end.
+
+    Nobody else can change what was passed without one: so what is found still holds afterwards.
+    """
+    links, named = 0, None
     while rest:
         name = rest.pop()
         here = here.parent if name == ".." else here / name
         try:
             state = here.lstat()
-        except FileNotFoundError:  # who can put it there?
-            here, rest = here.parent, []
+        except FileNotFoundError:
+            if make_below is None or not here.is_relative_to(make_below):
+                raise
+            with contextlib.suppress(FileExistsError):  # what another made meanwhile is checked as well
+                here.mkdir(0o755)
             state = here.lstat()
-        because = passage(here, state) if rest else _of_state(here, state)
+        named = named if rest or named else here
+        is_link = stat.S_ISLNK(state.st_mode)
+        links += is_link
+        because = judge(here, state, len(rest)) or ("is a loop of links" if links > MAX_LINKS else "")
         if because:
-            return f"leads to {here}, which {because}"
-        if stat.S_ISLNK(state.st_mode):
-            links += 1
-            if links > MAX_LINKS:
-                return "is a loop of links"
-            rest += _names(here)
+            return CheckedPath(here, here, because)
+        if is_link:
+            rest += _names(here.readlink())
             here = here.parent
-    return ""
+    return CheckedPath(here, named or here)
 
 
-def _names(link: Path) -> list[str]:
-    """The names that a link leads through, the last one first."""
-    return [*reversed(link.readlink().parts or (".",))]
+def _names(path: Path) -> list[str]:
+    """The names that a path leads through, the last one first."""
+    return [*reversed(path.parts or (".",))]
 
 
 def _is_sticky(state: os.stat_result) -> bool:
@@ -235,7 +297,8 @@ def _is_sticky(state: os.stat_result) -> bool:
     return bool(state.st_mode & stat.S_ISVTX) and state.st_uid in trusted_users()
 
 
-def _of_state(path: Path, state: os.stat_result) -> str:
+def find_objection_to_state(path: Path, state: os.stat_result) -> str:
+    """Who else could have written what has this state, of a link who else made it; empty if nobody."""
     owners = trusted_users()
     if state.st_uid not in owners:
         return f"belongs to {_name(state.st_uid)}"
@@ -259,15 +322,19 @@ def trusted_users() -> frozenset[int]:
 
 def _is_private(path: Path, gid: int, owners: frozenset[int]) -> bool:
     """Whether a group is a trusted user's own, as umask 002 needs it: of its name, with nobody else in it."""
-    with_list = False
-    with contextlib.suppress(OSError, AttributeError):  # a filesystem without them has no list either
-        with_list = ACL in os.listxattr(path)
     names = {_name(user) for user in owners}
     try:
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    return not with_list and group.gr_name in names and set(group.gr_mem) <= names
+    return group.gr_name in names and set(group.gr_mem) <= names and not _has_access_list(path)
+
+
+def _has_access_list(path: Path) -> bool:
+    """Whether others than a mode tells of may have rights, in the form of setfacl."""
+    with contextlib.suppress(OSError, AttributeError):  # a filesystem without them has no list either
+        return ACL in os.listxattr(path)
+    return False
 
 
 def _name(user: int) -> str:

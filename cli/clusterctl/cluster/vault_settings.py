@@ -5,8 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import shlex
-import stat
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from clusterctl.cluster.bounded_file import (
@@ -15,9 +14,9 @@ from clusterctl.cluster.bounded_file import (
     read_bounded_text,
     require_private,
 )
-from clusterctl.cluster.trust import objection_to_source
+from clusterctl.cluster.trust import check_path
 from clusterctl.errors import ClusterctlError
-from clusterctl.interpreter import VAULT_SOURCES, vault_sources
+from clusterctl.interpreter import VAULT_SOURCES, VaultSource, unreadable_for_ansible, vault_sources
 
 MAX_BYTES = 1 << 20
 # Of the section [defaults]: the variable of the same meaning, which wins where it is set, as in Ansible.
@@ -33,11 +32,13 @@ def adopt_vault_settings(root: Path) -> None:
     """Put the vault settings of ``root``/ansible.cfg into this process's environment, for all that it starts.
 
     Other settings of that file are not respected. Raises ClusterctlError (``secrets.ansible-cfg``;
-    ``secrets.vault`` where others could have written what the settings name; exit 2).
+    ``secrets.vault`` where others could have written what the settings name, or could put it there; exit 2).
     """
     _adopt(root)
-    for path in _sources():
-        _require_trusted(path, root)
+    for variable in VAULT_SOURCES:
+        if value := os.environ.get(variable, "").strip():
+            found = [_trusted(source, variable, root) for source in vault_sources(variable, value)]
+            os.environ[variable] = ",".join(source.text for source in found)
 
 
 def _adopt(root: Path) -> None:
@@ -72,36 +73,36 @@ def _resolved(variable: str, value: str, root: Path) -> str:
     return ",".join(source.text for source in found)
 
 
-def _sources() -> Iterator[Path]:
-    """The files and programs that the vault's passwords come from, as far as they exist; from here on they
-    are named by their absolute paths, so that what is checked is what is used."""
-    for variable in VAULT_SOURCES:
-        if not os.environ.get(variable, "").strip():
-            continue
-        found = list(vault_sources(variable, os.environ[variable]))
-        for source in found:
-            if source.because:
-                what = f"{variable} names what cannot be used: {source.because}"
-                raise _not_used(what, source.text, "Correct it.")
-        os.environ[variable] = ",".join(source.text for source in found)
-        yield from (source.file for source in found if source.file is not None)
+def _trusted(source: VaultSource, variable: str, root: Path) -> VaultSource:
+    """The source as it is used from here on: named by no link of a directory, since it was checked so.
 
-
-def _require_trusted(path: Path, root: Path) -> None:
-    """Refuse a program that others could have written, since it would run as us; and a password that they
-    could have, or read."""
+    Refuses a program that others could have written, since it would run as us; and a password that they
+    could have, or read; and what is not there, which they might make.
+    """
+    if source.because:
+        what = f"{variable} names what cannot be used: {source.because}"
+        raise _not_used(what, source.text, "Correct it.")
+    if source.file is None:
+        return source
+    file, hint = source.file, "Make it, or name another."
     try:
-        because = objection_to_source(path, root)
-        state = path.stat()
-        if not because and not state.st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
+        checked = check_path(file, root)
+        state = checked.resolved.stat()
+        is_program = bool(state.st_mode & 0o111)
+        mode = "go-w" if is_program else "600"
+        hint = f"Nobody else may read or change it: chown it to you, chmod {mode} {shlex.quote(str(file))}, "
+        hint += "or use another."
+        if is_program:
+            checked = check_path(file, root, program=True)
+        # It keeps its own name, as Ansible does: programs find files next to them by it.
+        because = checked.objection or unreadable_for_ansible(checked.named)
+        if not because and not is_program:
             require_private(state)
     except (UnusableFileError, OSError) as error:
         because = describe_unusable(error)
     if because:
-        name = shlex.quote(str(path))
-        mode = "go-w" if path.stat().st_mode & 0o111 else "600"
-        hint = f"Nobody else may read or change it: chown it to you, chmod {mode} {name}, or use another."
-        raise _not_used(f"the vault password's file is not used: {because}", str(path), hint)
+        raise _not_used(f"the vault password's file is not used: {because}", str(file), hint)
+    return replace(source, file=checked.named)
 
 
 def _not_used(what: str, where: str, hint: str) -> ClusterctlError:

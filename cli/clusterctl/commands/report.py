@@ -12,7 +12,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.cluster.state_files import write_replacement
-from clusterctl.cluster.trust import MAX_LINKS, trusted_users
+from clusterctl.cluster.trust import MAX_LINKS, follow_own_links, trusted_users
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import files, terminal
 from clusterctl.runs.store import RunStore
@@ -66,11 +66,12 @@ def _write(output: Path, text: str) -> None:
     """
     target = output
     for _ in range(MAX_LINKS):
+        target = follow_own_links(target.parent) / target.name
         if not target.is_symlink():
             break
         if target.lstat().st_uid not in trusted_users():
             raise OSError(errno.EACCES, f"{target} is a link that another user made")
-        if target.parent.resolve().is_relative_to("/proc"):
+        if target.parent.is_relative_to("/proc"):
             break  # the kernel's: it leads to what is open, whatever its text says
         target = target.parent / target.readlink()
     if target.is_symlink() or (target.exists() and not target.is_file()):

@@ -41,15 +41,15 @@ class Amount(click.ParamType[float]):
 
 
 class PeakPart(click.FloatRange):
-    """Above 0, to 1; not NaN, which no bound refuses."""
+    """From LEAST_PART to 1; not NaN, which no bound refuses."""
 
     def __init__(self) -> None:
-        super().__init__(0, 1, min_open=True)
+        super().__init__(throughput.LEAST_PART, 1)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail(f"{value!r} is not a number above 0, to 1", param, ctx)
+            self.fail(f"{value!r} is not a number from {self.min} to 1", param, ctx)
         return number
 
 

@@ -14,7 +14,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.report import files
 from clusterctl.runs.store import RunStore
 from clusterctl.sizing.memory import FORMATS
-from clusterctl.sizing.throughput import Utilisation, operations
+from clusterctl.sizing.throughput import LEAST_PART, Utilisation, operations
 
 CHECKS = ("training-throughput", "training-throughput-pytorch")
 # The jobs' BERT-base, by the sizes in `clustercheck.jobs.models` and the length in suites.yml: its layers
@@ -64,7 +64,7 @@ def in_document(document: Document, profile: Profile, precision: str) -> Utilisa
         if measured and _on_such_gpus(document.environment, figure.conditions, profile):
             reached = figure.measured * LENGTH * operations(12 * LAYERS * HIDDEN**2, LAYERS, HIDDEN, LENGTH)
             part = reached / (peak.value * 1e12)
-            if 0 < part <= 1:
+            if LEAST_PART <= part <= 1:
                 return Utilisation(part, _source(document, figure), "measured")
     return None
 

@@ -11,6 +11,8 @@ from clusterctl.sizing.shape import ModelShape
 SECONDS_PER_DAY = 86400
 # Hoffmann et al., Training Compute-Optimal Large Language Models (Chinchilla, 2022), table 3.
 TOKENS_PER_PARAMETER = 20
+# Less of the peak is a mistake, and makes times that no number can hold.
+LEAST_PART = 1e-4
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ def test_markup_of_others_is_text():
     assert printed(table_of(MARKUP)).count(MARKUP) == 5
 
 
+def test_no_number_leaves_that_json_has_not():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        console.emit({"days": float("inf")})
+
+
 def test_our_styles_stay_where_nothing_was_removed():
     out = printed(Text.assemble("is ", ("bad", "red")), colours=True)
     assert out == "is \x1b[31mbad\x1b[0m\n"

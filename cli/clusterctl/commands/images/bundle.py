@@ -127,7 +127,7 @@ def create(
     code = exit_code(made.outcomes)
     bundle, digest = made.index, hashlib.sha256(made.raw).hexdigest()
     finished = bundle is not None
-    signature = bundle_signature.sign(made.raw, directory / INDEX, key) if finished and key else None
+    signature = bundle_signature.sign(made.raw, bundler.directory / INDEX, key) if finished and key else None
     size = sum(part.size for part in bundle.parts.values()) if bundle else 0
     if as_json:
         for one in made.outcomes:

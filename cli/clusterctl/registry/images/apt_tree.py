@@ -14,13 +14,15 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_trusted
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.trust import find_objection
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import claimed_twice, require_inside
@@ -60,20 +62,35 @@ class PackageRequest:
 def tree(wanted: PackageRequest, work: Path) -> Path:
     """Download the packages below ``work``: the tree's root, a directory per host. Resumes when interrupted.
 
-    What lies in ``work`` is believed (apt compares no digest of what it has): nobody else may write there.
+    What lies in ``work`` is believed (apt compares no digest of what it has), and some of it removed: where
+    there is a link, or what others could have written, all of it is fetched again.
 
     Raises ClusterctlError (``images.packages``, ``images.no-space``).
     """
     try:
-        sources = read_bounded(wanted.sources, MAX_SOURCES_BYTES)
+        sources = read_trusted(wanted.sources, None, MAX_SOURCES_BYTES)
     except (OSError, UnusableFileError) as error:
         raise _refusal(f"the sources cannot be read: {describe_unusable(error)}", wanted) from None
+    with disk(work, "a package"):
+        if os.path.lexists(work) and not _is_ours(work):
+            shutil.rmtree(work)
+        for path in (*reversed(work.parents[:2]), work):  # whatever the umask: they are refused else
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with disk(work, "a package"):
             return _tree(wanted, sources, work)
     finally:
         # A proxy's address may hold a password.
         (work / CONFIGURATION).unlink(missing_ok=True)
+
+
+def _is_ours(work: Path) -> bool:
+    """Whether it has only files and directories that nobody else could have written."""
+    below = (Path(top) / name for top, *names in os.walk(work) for name in chain(*names))
+    return all(
+        (path.is_dir() or path.is_file()) and not path.is_symlink() and not find_objection(path)
+        for path in (work, *below)
+    )
 
 
 def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:

@@ -20,9 +20,10 @@ from typing import TypeVar
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
+from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.trust import require_trusted_place
+from clusterctl.cluster.trust import require_trusted, require_trusted_place
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
@@ -55,6 +56,7 @@ from clusterctl.runs.store import now
 
 INCOMING = "incoming"
 NOTE = ".done"
+INSTEAD = "Name a directory of your own"
 PART_NAME = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,18 +96,15 @@ class Bundler:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the directory to this process: one that nobody else can write.
+        """Keep the directory to this process, made where it is not there: one that nobody else can write.
 
-        Raises ClusterctlError (``cluster.not-trusted``, ``images.bundle``, ``images.held``).
+        From here on it is used by the path that was checked, in which there is no link. Raises
+        ClusterctlError (``cluster.not-trusted``, ``images.bundle``, ``images.held``).
         """
-        self._require_ours()
-        with self.spool.held():
-            self._require_ours()  # what was not there may have been made by others meanwhile
-            yield
-
-    def _require_ours(self) -> None:
-        places = [one for one in (self.spool.root, self.directory / PARTS) if is_there(one)]
-        require_trusted_place(self.directory, places, "Name a directory of your own")
+        with state_access():
+            self.directory = require_trusted_place(self.directory, INSTEAD, make=True)
+            places = [one for one in (self.directory / INCOMING, self.directory / PARTS) if is_there(one)]
+        require_trusted(places, self.directory, INSTEAD)
         for link in filter(Path.is_symlink, places):
             raise ClusterctlError(
                 f"the bundle cannot be made here: {link.name} is a link",
@@ -113,6 +112,9 @@ class Bundler:
                 where=str(link),
                 hint="Remove the link, or name another directory.",
             )
+        self.spool = Spool(self.directory / INCOMING, self._stop)
+        with self.spool.held():
+            yield
 
     def make(self, recipe: BundleRecipe) -> MadeBundle:
         """Make it, or finish it. The index is written only where all has come.

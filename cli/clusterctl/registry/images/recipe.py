@@ -16,7 +16,7 @@ from clusterctl.cluster.bounded_file import (
     MAX_CERTIFICATES_BYTES,
     UnusableFileError,
     describe_unusable,
-    read_bounded,
+    read_trusted,
 )
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import LockedImage
@@ -155,7 +155,7 @@ def _certificate(file: str, root: Path, where: str) -> str:
     if not file:
         return ""
     try:
-        text = read_bounded((root / Path(file).expanduser()), MAX_CERTIFICATES_BYTES).decode("ascii")
+        text = read_trusted(root / Path(file).expanduser(), root, MAX_CERTIFICATES_BYTES).decode("ascii")
     except (OSError, UnusableFileError) as error:
         raise _refusal(f"pip_ca_file cannot be read: {describe_unusable(error)}", where) from None
     except UnicodeDecodeError as error:

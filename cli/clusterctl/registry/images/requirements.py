@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_trusted
 from clusterctl.registry.images.nccl_tests import NotDeclaredWellError, UnpinnedSourceError
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
@@ -23,7 +23,7 @@ def read_requirements(lines: Iterable[str], file: str, root: Path) -> tuple[str,
 
     Raises NotDeclaredWellError, and UnpinnedSourceError for a package without its version or hashes.
     """
-    found = [*lines, *_lines_of(root / Path(file).expanduser())] if file else list(lines)
+    found = [*lines, *_lines_of(root / Path(file).expanduser(), root)] if file else list(lines)
     for line in found:
         if PINNED.fullmatch(line):
             continue
@@ -44,12 +44,14 @@ def has(requirements: Iterable[str], name: str, version: str) -> bool:
     return f"{name}=={version}" in {re.sub(r"\[.*\]", "", one).lower() for one in versions(requirements)}
 
 
-def _lines_of(file: Path) -> list[str]:
+def _lines_of(file: Path, root: Path) -> list[str]:
     """The requirements of a file that `pip-compile --generate-hashes` or `uv pip compile` wrote."""
     try:
-        text = read_bounded_text(file, LARGEST)
+        text = read_trusted(file, root, LARGEST).decode()
     except (OSError, UnusableFileError) as error:
         raise NotDeclaredWellError(f"requirements_file cannot be read: {describe_unusable(error)}") from None
+    except UnicodeDecodeError as error:
+        raise NotDeclaredWellError(f"requirements_file cannot be read: {error}") from None
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     words = (" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in lines)
     return [line for line in words if line]

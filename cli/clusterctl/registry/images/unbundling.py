@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.cluster.trust import require_trusted_place
+from clusterctl.cluster.trust import find_objection, require_trusted_place
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
@@ -17,6 +18,8 @@ from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
+
+INSTEAD = "Name a directory of your own with --files"
 
 
 class BundleOrigin:
@@ -61,25 +64,44 @@ def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
 
     Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``, ``cluster.not-trusted``).
     """
-    require_own_directory(directory)
-    targets = [(file, directory / require_inside(file.path)) for file in bundle.files]
+    with disk(directory, "a file"):
+        directory = require_trusted_place(directory, INSTEAD, make=True)
+        paths = {require_inside(file.path): file for file in bundle.files}
+        places = {place: _make_place(directory, place) for place in {path.parent for path in paths}}
+    targets = [(file, places[path.parent] / path.name) for path, file in paths.items()]
     missing = [(file, target) for file, target in targets if not _is_there(file, target)]
     require_room(directory, sum(file.item.size for file, _ in missing))
     for file, target in missing:
         with disk(directory):
-            _put(media, file, target, directory)
+            _put(media, file, target)
     return len(missing)
 
 
 def require_own_directory(directory: Path) -> None:
     """Refuse a directory for a bundle's files that others could write: what is installed from there runs as
-    root. Raises ClusterctlError (``cluster.not-trusted``)."""
-    require_trusted_place(directory, (), "Name a directory of your own with --files")
+    root. One that is missing is checked when it is made. Raises ClusterctlError (``cluster.not-trusted``)."""
+    with disk(directory, "a file"), contextlib.suppress(FileNotFoundError):
+        require_trusted_place(directory, INSTEAD)
 
 
-def _put(media: Media, file: BundledFile, target: Path, directory: Path) -> None:
-    _require_below(target.parent, directory)
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _make_place(directory: Path, place: PurePosixPath) -> Path:
+    """A directory below ``directory`` that nobody else can write, without links.
+
+    Raises ClusterctlError (``images.bundle``) where a link leads out, and as require_trusted_place does.
+    """
+    with contextlib.suppress(FileNotFoundError):  # a link out, to what is not there
+        found = require_trusted_place(directory / place, INSTEAD, root=directory, make=True)
+        if found.is_relative_to(directory):
+            return found
+    raise ClusterctlError(
+        "a file of the bundle would be put elsewhere: a link leads out of the directory",
+        code="images.bundle",
+        where=str(directory / place),
+        hint="Remove the link, or name another directory with --files.",
+    )
+
+
+def _put(media: Media, file: BundledFile, target: Path) -> None:
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with temporary.open("xb") as stream:
@@ -91,20 +113,10 @@ def _put(media: Media, file: BundledFile, target: Path, directory: Path) -> None
         temporary.unlink(missing_ok=True)
 
 
-def _require_below(place: Path, directory: Path) -> None:
-    """Refuse a place that a link leads out of its directory. Raises ClusterctlError (``images.bundle``)."""
-    if place.resolve().is_relative_to(directory.resolve()):
-        return
-    raise ClusterctlError(
-        "a file of the bundle would be put elsewhere: a link leads out of the directory",
-        code="images.bundle",
-        where=str(place),
-        hint="Remove the link, or name another directory with --files.",
-    )
-
-
 def _is_there(file: BundledFile, target: Path) -> bool:
     if target.is_symlink() or not target.is_file() or target.stat().st_size != file.item.size:
+        return False
+    if find_objection(target):  # who wrote it can change it again
         return False
     return digest_of_file(target) == file.item.sha256
 

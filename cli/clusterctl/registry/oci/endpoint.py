@@ -11,11 +11,11 @@ import httpx
 
 from clusterctl.cluster.bounded_file import (
     MAX_CERTIFICATES_BYTES,
+    UntrustedFileError,
     UnusableFileError,
     describe_unusable,
-    read_bounded,
+    read_trusted,
 )
-from clusterctl.cluster.trust import objection_to_source
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
@@ -81,19 +81,26 @@ def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
     context = ssl.create_default_context()
     for file in authorities:
         try:
-            read_bounded(file, MAX_CERTIFICATES_BYTES)  # OpenSSL would wait for a FIFO
-            context.load_verify_locations(cafile=str(file))
+            context.load_verify_locations(cadata=_certificates(file))
+        except UntrustedFileError as error:
+            raise RegistryError(
+                f"the authority's certificate {error}",
+                code="images.certificate",
+                where=str(file),
+                hint="Its writers decide which registries are believed: chmod go-w, or name another file.",
+            ) from None
         except (OSError, UnusableFileError) as error:
             raise RegistryError(
                 f"the authority's certificate cannot be read: {describe_unusable(error)}",
                 code="images.certificate",
                 where=str(file),
             ) from None
-        if because := objection_to_source(file, file.parent):
-            raise RegistryError(
-                f"the authority's certificate is not trusted: {because}",
-                code="images.certificate",
-                where=str(file),
-                hint="Its writers decide which registries are believed: chmod go-w, or name another file.",
-            )
     return context
+
+
+def _certificates(file: Path) -> str:
+    """What a file has in PEM; words between certificates may be in any encoding."""
+    text = read_trusted(file, file.parent, MAX_CERTIFICATES_BYTES).decode("ascii", "ignore")
+    if not text:
+        raise UnusableFileError("is empty")
+    return text

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
 
-from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, read_bounded, read_bounded_text
+from clusterctl.cluster import bounded_file
+from clusterctl.cluster.bounded_file import (
+    UntrustedFileError,
+    UnusableFileError,
+    bounded_lines,
+    read_bounded,
+    read_bounded_text,
+    read_trusted,
+)
 
 
 def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
@@ -65,3 +74,42 @@ def test_nothing_stays_open_of_what_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UnusableFileError):
                 read_bounded(path, 10)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_trusted_file_is_the_one_that_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a group may write a directory on the way, a member can exchange the file after the check."""
+    path, other = tmp_path / "key", tmp_path / "other"
+    for file in (path, other):
+        file.write_text(file.name)
+        file.chmod(0o644)
+    assert read_trusted(path, tmp_path, 10) == b"key"
+    open_regular = bounded_file.open_regular
+
+    def exchanged(place: Path) -> BufferedReader:
+        other.rename(place)
+        return open_regular(place)
+
+    other.chmod(0o666)
+    monkeypatch.setattr(bounded_file, "open_regular", exchanged)
+    with pytest.raises(UntrustedFileError, match="is not trusted: it is world-writable"):
+        read_trusted(path, tmp_path, 10)
+
+
+def test_a_trusted_file_is_read_where_the_check_found_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir(mode=0o755)
+        (tmp_path / name / "key").write_text(name)
+        (tmp_path / name / "key").chmod(0o644)
+    (tmp_path / "way").symlink_to("good")
+    check_path = bounded_file.check_path
+
+    def flipped(path: Path, root: Path):
+        checked = check_path(path, root)
+        (tmp_path / "way").unlink()
+        (tmp_path / "way").symlink_to("bad")
+        return checked
+
+    monkeypatch.setattr(bounded_file, "check_path", flipped)
+    assert read_trusted(tmp_path / "way/key", tmp_path, 10) == b"good"

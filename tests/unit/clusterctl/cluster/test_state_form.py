@@ -36,7 +36,7 @@ def refused(call: Callable[[], object]) -> ClusterctlError:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "runs", "secrets", "ca", "probe", "images", "images/spool", "images/packages"]
+    "name", ["", "runs", "secrets", "ca", "probe", "images", "images/spool", "images/packages", "probe/code"]
 )
 def test_a_link_in_place_of_a_directory_is_refused(
     directory: ClusterDirectory, tmp_path: Path, name: str
@@ -47,7 +47,7 @@ def test_a_link_in_place_of_a_directory_is_refused(
         path.rename(elsewhere)
     else:
         elsewhere.mkdir()
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(elsewhere)
     error = refused(lambda: find_cluster_directory(directory.root))
     assert (error.code, error.where) == ("cluster.state-form", str(path))
@@ -97,6 +97,9 @@ def test_a_known_hosts_file_of_the_operators_own_may_be_a_link(
         "runs/r1",
         "images/anything",
         "images/packages/0123456789abcdef",
+        "images/spool/journal.jsonl",
+        "probe/0123456789abcdef.json",
+        "probe/code/0123456789abcdef",
         "secrets/robots",
         "secrets/.lock",
         "ca/.lock",

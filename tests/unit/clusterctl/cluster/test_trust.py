@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,6 +174,25 @@ def test_a_directory_that_the_operator_lists_is_trusted(site: Path) -> None:
     refusal(site)
 
 
+def test_a_list_of_trusted_directories_counts_only_where_nobody_else_could_exchange_it(
+    site: Path, owners: dict[Path, tuple[int, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (site / "hosts.yml").chmod(0o666)
+    file = trust.trust_file()
+    file.parent.mkdir(parents=True, mode=0o755)
+    file.write_text(f"{site}\n")
+    file.chmod(0o644)
+    assert find_cluster_directory(site).root == site
+    owners[file.parent] = (OTHER, OTHER)
+    refusal(site)
+    del owners[file.parent]
+    (tmp_path / "way").symlink_to(tmp_path / "config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "way"))
+    assert find_cluster_directory(site).root == site
+    owners[tmp_path / "way"] = (OTHER, OTHER)
+    refusal(site)
+
+
 def test_a_lab_above_that_another_user_owns_is_refused(
     site: Path, owners: dict[Path, tuple[int, int]]
 ) -> None:
@@ -292,8 +312,12 @@ def test_a_loop_of_links_is_refused_and_what_has_gone_is_passed_over(
 
 
 def test_a_directory_that_another_user_can_put_another_in_the_place_of_is_refused(
-    site: Path, owners: dict[Path, tuple[int, int]]
+    site: Path,
+    owners: dict[Path, tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     above = site.parent
     owners[above] = (OTHER, OTHER)
     assert refusal(site) == (
@@ -333,3 +357,84 @@ def test_where_cluster_directories_usually_are_is_no_reason_to_refuse(
     owners[site.parent] = (owner, 72)
     site.parent.chmod(mode)
     assert find_cluster_directory(site).root == site
+
+
+@pytest.mark.parametrize("given_away", ["other/way", "other", "ours", "shared/hop"])
+def test_every_directory_and_link_on_the_way_to_a_cluster_directory_counts(
+    site: Path, owners: dict[Path, tuple[int, int]], tmp_path: Path, given_away: str
+) -> None:
+    """What it resolves to now may be exchanged before it is used."""
+    for name in ("other", "shared", "ours"):
+        (tmp_path / name).mkdir(mode=0o755)
+    (tmp_path / "shared/hop").symlink_to("../ours/up")
+    (tmp_path / "ours/up").symlink_to(tmp_path)
+    (tmp_path / "other/way").symlink_to(tmp_path / "shared/hop")
+    through = tmp_path / "other/way/site"
+    assert find_cluster_directory(through).root == site
+    owners[tmp_path / given_away] = (OTHER, OTHER)
+    assert refusal(through).endswith(f"belongs to {OTHER}")
+
+
+def test_a_loop_on_the_way_to_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert trust.check_path(tmp_path / "loop" / "word").objection.endswith("is a loop of links")
+
+
+def test_a_path_is_resolved_as_the_kernel_does(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True, mode=0o755)
+    (tmp_path / "word").write_text("")
+    (tmp_path / "word").chmod(0o644)
+    (tmp_path / "link").symlink_to("a/b")
+    (tmp_path / "name").symlink_to("link/../../word")
+    checked = trust.check_path(tmp_path / "link/../../name")
+    assert checked == trust.CheckedPath(tmp_path / "word", tmp_path / "name")
+    assert checked.resolved.samefile(tmp_path / "link/../../name")
+    with pytest.raises(FileNotFoundError):
+        trust.check_path(tmp_path / "link/../name")
+
+
+def access_list(directory: Path) -> None:
+    """Let one other user write, as `setfacl -m u:64001:rwx` does."""
+    none = 0xFFFFFFFF
+    entries = [(1, 7, none), (2, 7, OTHER), (4, 5, none), (0x10, 7, none), (0x20, 5, none)]
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(directory, trust.ACL, packed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error.strerror}")
+
+
+def test_a_user_whom_an_access_list_names_is_no_team(site: Path) -> None:
+    team = site.parent
+    team.chmod(0o775)
+    assert find_cluster_directory(site).root == site
+    access_list(team)
+    assert "has an access list (getfacl) that lets others write" in refusal(site)
+    team.chmod(0o755)  # its mask lets nobody write then
+    assert find_cluster_directory(site).root == site
+
+
+def test_directories_are_made_on_the_way_that_was_checked_and_below_a_root_alone(
+    tmp_path: Path, owners: dict[Path, tuple[int, int]]
+) -> None:
+    (tmp_path / "mine").symlink_to("real")
+    place = trust.require_trusted_place(tmp_path / "mine/a/b", "x", make=True)
+    assert place == tmp_path / "real/a/b"
+    assert [path.stat().st_mode & 0o022 for path in (place, *place.parents[:2])] == [0, 0, 0]
+    (place / "out").symlink_to(tmp_path / "outside")
+    with pytest.raises(FileNotFoundError):
+        trust.require_trusted_place(place / "out/c", "x", root=place, make=True)
+    assert not (tmp_path / "outside").exists()
+    owners[tmp_path / "mine"] = (OTHER, OTHER)
+    with pytest.raises(ClusterctlError, match=f"it leads to {tmp_path}/mine, which belongs to {OTHER}"):
+        trust.require_trusted_place(tmp_path / "mine/c", "x", make=True)
+    assert not (tmp_path / "real/c").exists()
+
+
+@pytest.mark.parametrize("name", ["images/spool", "images/packages/0123456789abcdef", "probe/code"])
+def test_parts_of_the_state_that_others_can_write_are_refused(site: Path, name: str) -> None:
+    path = site / ".clusterctl" / name
+    path.mkdir(parents=True)
+    assert find_cluster_directory(site).root == site
+    path.chmod(0o777)
+    assert f"{path.name} is world-writable" in refusal(site)

@@ -85,6 +85,27 @@ def test_no_name_that_can_be_guessed_is_written_through(site, tmp_path):
     assert victim.read_text() == "mine"
 
 
+def test_no_report_goes_through_another_users_link_to_a_directory(site, tmp_path, capsys, monkeypatch):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim/report").write_text("mine")
+    way, lstat = tmp_path / "way", Path.lstat
+    way.symlink_to("victim")
+    (tmp_path / "own").symlink_to("way/report")
+    identity = validated(site)
+    assert call(site, "report", identity, "--output", str(way / "new")) == 0
+    assert "PASS" in (tmp_path / "victim/new").read_text()
+
+    def of_another(path):
+        state = lstat(path)
+        return os.stat_result((*state[:4], 64001, *state[5:])) if path == way else state
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+    for output in (way / "report", tmp_path / "own"):
+        assert call(site, "report", identity, "--output", str(output)) == 2
+        assert f"{way} is a link that another user made" in capsys.readouterr().err
+    assert (tmp_path / "victim/report").read_text() == "mine"
+
+
 def test_a_report_into_a_pipe(site, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -126,6 +126,8 @@ def test_numbers_are_read_as_people_write_them(capsys, text):
         ("--parameters", "11T"),
         ("--parameters", "9" * 400),
         (*SEEDS, "--mfu", "0"),
+        (*SEEDS, "--mfu", "1e-320"),
+        (*SEEDS, "--mfu", "0.00009"),
         (*SEEDS, "--mfu", "nan"),
         (*SEEDS, "--mfu", "1.1"),
         (*SEEDS, "--gpus", "0"),

@@ -75,6 +75,7 @@ def test_each_precision_has_its_own_figure():
         document(figure(nccl=False)),
         document(figure(), check="training-numerics"),
         document(figure(value=7000.0)),  # 1.5 of the peak
+        document(figure(value=0.1)),  # less than a ten-thousandth of it
         document(figure("resnet50_bf16_per_rank")),
         document(figure(), nodes={**NODES, "gpu02": {"gpus": [{"model": "NVIDIA L40S"}]}}),
         document(figure(), nodes={"gpu01": NODES["gpu01"]}),

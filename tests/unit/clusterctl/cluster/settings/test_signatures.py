@@ -69,7 +69,7 @@ def written(requirement: str) -> str:
     [
         ("{type: sigstoreSigned, keyPath: keys/none.pub}", "keys/none.pub cannot be read: No such file"),
         ("{type: sigstoreSigned, keyPath: keys}", "keys is not a regular file"),
-        ("{type: sigstoreSigned, keyPath: /dev/zero}", "/dev/zero is not a regular file"),
+        ("{type: sigstoreSigned, keyPath: /dev/zero}", "/dev/zero is not trusted: it is world-writable"),
         ("{type: sigstoreSigned, keyPath: keys/large.pub}", "at most 1048576 are read"),
         ("{type: sigstoreSigned, keyPath: keys/private.key}", "keys/private.key is a private key"),
         ("{type: sigstoreSigned, keyPath: keys/gpg.asc}", "keys/gpg.asc is not a public key in PEM"),

@@ -62,3 +62,53 @@ def test_a_disk_that_is_full_for_apt_is_no_wrong_name_or_source(
 def test_no_apt_and_no_sources_are_said_as_that(apt: Path, tmp_path: Path) -> None:
     assert "no apt-get" in refused(tmp_path).what
     assert "sources cannot be read" in refused(tmp_path, "none.list").what
+
+
+@pytest.mark.parametrize("name", ["state/lists", "tree", "cache/archives/partial/driver.deb", "apt.conf"])
+def test_nothing_is_removed_or_written_where_a_link_below_leads(name: str, apt: Path, tmp_path: Path) -> None:
+    apt.write_text('#!/bin/sh\n/bin/rm -f "${APT_CONFIG%/apt.conf}"/state/lists/*\nexit 0\n')
+    apt.chmod(0o755)
+    (tmp_path / "sources.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
+    victim, work = tmp_path / "victim", tmp_path / "work"
+    (victim / "partial").mkdir(parents=True)
+    (victim / "precious").write_text("mine")
+    (work / name).parent.mkdir(parents=True)
+    (work / name).symlink_to(victim / "precious" if "." in name else victim)
+    apt_tree.tree(apt_tree.PackageRequest(tmp_path / "sources.list", ("driver",)), work)
+    assert sorted(path.name for path in victim.iterdir()) == ["partial", "precious"]
+    assert (victim / "precious").read_text() == "mine"
+    assert not (work / name).is_symlink()
+
+
+def test_what_came_is_kept_unless_others_could_have_written_it(apt: Path, tmp_path: Path) -> None:
+    apt.write_text("#!/bin/sh\nexit 0\n")
+    apt.chmod(0o755)
+    (tmp_path / "sources.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
+    come = tmp_path / "work/cache/archives/partial/driver.deb"
+    come.parent.mkdir(parents=True)
+    come.write_text("half")
+    for mode, is_kept in ((0o644, True), (0o666, False)):
+        come.chmod(mode)
+        apt_tree.tree(apt_tree.PackageRequest(tmp_path / "sources.list", ("driver",)), tmp_path / "work")
+        assert come.exists() == is_kept
+
+
+def test_no_group_can_write_where_packages_lie(apt: Path, tmp_path: Path) -> None:
+    apt.write_text("#!/bin/sh\nexit 0\n")
+    apt.chmod(0o755)
+    (tmp_path / "sources.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
+    (tmp_path / "sources.list").chmod(0o644)
+    work, before = tmp_path / "images/packages/0123", os.umask(0o002)
+    try:
+        apt_tree.tree(apt_tree.PackageRequest(tmp_path / "sources.list", ("driver",)), work)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (work, *work.parents[:2])] == [0o700] * 3
+
+
+def test_sources_that_others_could_have_written_are_not_read(apt: Path, tmp_path: Path) -> None:
+    """They name the keys that apt verifies all else with."""
+    apt.write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "sources.list").touch()
+    (tmp_path / "sources.list").chmod(0o666)
+    assert "is not trusted: it is world-writable" in refused(tmp_path).what

@@ -257,6 +257,95 @@ def test_files_of_a_bundle_are_put_where_nobody_else_can_write(source: Source, t
     assert put_files(Media([usb]), made.index, out) == 0
 
 
+def given_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another user owned a path: tests run without root, too."""
+    lstat = Path.lstat
+
+    def pretended(found: Path) -> os.stat_result:
+        state = lstat(found)
+        return os.stat_result((*state[:4], NOBODY, *state[5:])) if found == path else state
+
+    monkeypatch.setattr(Path, "lstat", pretended)
+
+
+def test_a_bundle_is_made_by_the_way_that_was_checked(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("good", "victim/usb/incoming"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "victim/usb/bundle.json").write_text("mine")
+    way = tmp_path / "way"
+    way.symlink_to("good")
+    bundler = Bundler(way / "usb", lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
+    with bundler.held():
+        way.unlink()
+        way.symlink_to("victim")
+        bundler.make(BundleRecipe("lab", "", [source.image], (), 1 << 20))
+    assert bundler.directory == tmp_path / "good/usb"
+    assert (tmp_path / "good/usb" / INDEX).exists()
+    assert (tmp_path / "victim/usb/bundle.json").read_text() == "mine"
+    assert (tmp_path / "victim/usb/incoming").is_dir()
+    given_away(way, monkeypatch)
+    source.asked.clear()
+    assert f"it leads to {way}, which belongs to " in refusal(way / "usb", source).what
+
+
+@pytest.mark.parametrize("whose", ["another user's", "world-writable"])
+def test_files_are_put_into_no_directory_of_others_below(
+    whose: str, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep/one").write_text("one")
+    made = make(tmp_path / "usb", source, Tree("sub", tree))
+    assert made.index is not None
+    (out / "sub").mkdir(parents=True)
+    if whose == "world-writable":
+        (out / "sub").chmod(0o777)
+    else:
+        given_away(out / "sub", monkeypatch)
+    with pytest.raises(ClusterctlError) as refused:
+        put_files(Media([tmp_path / "usb"]), made.index, out)
+    assert refused.value.code == "cluster.not-trusted"
+    assert str(out / "sub") in refused.value.what
+    assert list((out / "sub").iterdir()) == []
+
+
+def test_a_file_that_others_can_write_is_put_again_and_one_of_ours_is_not(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    tree.mkdir()
+    (tree / "one").write_text("one")
+    made = make(tmp_path / "usb", source, Tree("sub", tree))
+    assert made.index is not None
+    media, file = Media([tmp_path / "usb"]), out / "sub/one"
+    assert [put_files(media, made.index, out) for _ in range(2)] == [1, 0]
+    file.chmod(0o666)
+    assert put_files(media, made.index, out) == 1
+    assert file.stat().st_mode & 0o777 == 0o644
+    with monkeypatch.context() as patched:
+        given_away(file, patched)
+        assert put_files(media, made.index, out) == 1
+
+
+def test_a_directory_that_others_made_meanwhile_gets_no_files(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, out, mkdir = make(tmp_path / "usb", source), tmp_path / "out", Path.mkdir
+    assert made.index is not None
+
+    def made_by_others(path: Path, *arguments: Any, **more: Any) -> None:
+        mkdir(out)
+        out.chmod(0o777)
+        mkdir(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", made_by_others)
+    with pytest.raises(ClusterctlError, match="is world-writable") as refused:
+        put_files(Media([tmp_path / "usb"]), made.index, out)
+    assert refused.value.code == "cluster.not-trusted"
+
+
 def test_settings_of_apt_that_lay_there_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, work = tmp_path / "bin" / "apt-get", tmp_path / "work"
     program.parent.mkdir()

@@ -120,3 +120,15 @@ def test_a_file_of_requirements_brings_packages_with_hashes_and_nothing_else(
     os.mkfifo(tmp_path / "notebook.lock")
     with pytest.raises(ClusterctlError, match="not a regular file"):
         recipe.declared_recipes(inventory)
+
+
+@pytest.mark.parametrize("name", ["notebook.lock", "site.crt"])
+def test_a_file_that_others_could_have_written_brings_nothing_into_an_image(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "site.crt").write_text(f"{recipe.PEM}\nQUJD\n-----END CERTIFICATE-----\n", encoding="utf-8")
+    inventory = inventory_of(tmp_path, {**NOTEBOOK, "pip_ca_file": "site.crt"})
+    assert recipe.declared_recipes(inventory)
+    (tmp_path / name).chmod(0o666)
+    with pytest.raises(ClusterctlError, match="is not trusted: it is world-writable"):
+        recipe.declared_recipes(inventory)

@@ -222,7 +222,8 @@ def test_nobody_there_is_said_after_the_last_attempt():
 
 def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path):
     (tmp_path / "ca.crt").write_text("no certificate")
-    for file in (tmp_path / "ca.crt", tmp_path / "none"):
+    (tmp_path / "empty.crt").write_text("")
+    for file in (tmp_path / "ca.crt", tmp_path / "empty.crt", tmp_path / "none"):
         with pytest.raises(RegistryError) as refused:
             trust((file,))
         assert refused.value.code == "images.certificate"
@@ -233,7 +234,9 @@ def test_an_authority_that_others_could_have_written_is_not_trusted(tmp_path: Pa
     file = tmp_path / "ca.crt"
     file.write_bytes(make_authority("test", datetime.now(tz=UTC)).certificate_pem())
     file.chmod(0o644)
-    trust((file,))
+    assert len(trust((file,)).get_ca_certs()) == len(trust(()).get_ca_certs()) + 1
+    file.write_bytes("# Főtanúsítvány\n".encode() + file.read_bytes())  # as in the list of Mozilla
+    assert len(trust((file,)).get_ca_certs()) == len(trust(()).get_ca_certs()) + 1
     file.chmod(0o666)
     with pytest.raises(RegistryError, match="is not trusted: it is world-writable") as refused:
         trust((file,))

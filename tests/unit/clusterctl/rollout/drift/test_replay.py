@@ -143,6 +143,18 @@ def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
     assert "writable by others" in answers
 
 
+def test_nothing_is_removed_or_put_where_a_link_leads(tmp_path):
+    directory, home = ClusterDirectory(tmp_path), tmp_path / "home"
+    (home / "old").mkdir(parents=True)
+    os.utime(home / "old", (1, 1))
+    place = directory.state / "probe" / "code"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(home)
+    answers = replay.replay_on_controller([module_call("stat", path="/", at=CONTROLLER)], directory)
+    assert answers == f"the drift probe exited with 1: {place} is a link, or writable by others"
+    assert [path.name for path in home.iterdir()] == ["old"]
+
+
 def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monkeypatch):
     """Two controllers of different versions would remove each other's code at every probe."""
     call = module_call("stat", path="/")
