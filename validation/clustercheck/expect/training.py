@@ -23,6 +23,20 @@ def scaling_floor(level: str) -> Limit:
     return Limit(float(entry["floor"]), str(entry["source"]))
 
 
+def recipe_limit(recipe: str, quantity: str) -> Limit | None:
+    """Of ``speed`` (at least) or ``memory`` (at most), against float32; None if there is no source."""
+    entry = _data()["recipes"].get(recipe, {})
+    if quantity not in entry:
+        return None
+    return Limit(float(entry[quantity]), str(entry[f"{quantity}_source"]))
+
+
+def loading_floor() -> Limit:
+    """Training from files, as a part of training with data that is in memory."""
+    entry = _data()["loading"]
+    return Limit(float(entry["floor"]), str(entry["source"]))
+
+
 def floor_per_gpu(job: str, model: str, precision: str, profiles: frozenset[str]) -> Limit | None:
     """Samples a second of one GPU; None if there is no source for all of these profiles."""
     for entry in _data()["per_gpu"]:

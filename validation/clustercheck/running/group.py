@@ -20,6 +20,7 @@ from clustercheck.checks import (
     rdma_write,
     sharding,
     storage_io,
+    training_recipes,
 )
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nccl, training
@@ -98,8 +99,9 @@ def _run_connected(
     for job in training.JOBS:
         if job in wanted:
             evidence = run_training(runner, evidence, job, left)
-    if inference_latency.JOB in wanted:
-        evidence = runner.run(evidence, inference_latency.JOB, left)
+    for job in (training_recipes.JOB, inference_latency.JOB):
+        if job in wanted:
+            evidence = runner.run(evidence, job, left)
     return evidence, isolated
 
 

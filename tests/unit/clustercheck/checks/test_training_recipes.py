@@ -1,0 +1,111 @@
+"""Ways to train against float32: which GPU, what a CPU proves, what an older GPU lacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clustercheck.checks import training_recipes as checked
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.expect.training import recipe_limit
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Direction, Part, Result, Subject, Verdict
+from clustercheck.samples import sample
+from clustercheck.samples.verdicts import described
+
+
+def judged(check: str, evidence: Evidence, node: str = "gpu02") -> Result:
+    return next(one for one in evaluate(BY_ID[check], evidence) if one.subject == Subject(node))
+
+
+def on_cpu(rank: RankOutcome, verdict: seeding.Raw) -> None:
+    verdict.update(described(rank.rank, 3), not_done={"bert_base amp": "paddle 3.3.1 on cpu has no AMP"})
+    verdict["cases"] = [case for case in verdict["cases"] if case["recipe"] not in ("amp", "tf32")]
+
+
+def cpu_evidence() -> Evidence:
+    whole = sample.healthy()
+    outcome = whole.jobs[checked.JOB]
+    ranks = tuple(replace(rank, gpu=None) for rank in outcome.ranks if rank.gpu == 0)
+    one_each = seeding.with_job(whole, replace(outcome, ranks=ranks, facts={"backend": "gloo"}))
+    return seeding.verdicts(checked.JOB, on_cpu)(one_each)
+
+
+def simulated(evidence: Evidence) -> Evidence:
+    nodes = {
+        name: replace(node, raw={**node.raw, "simulated": True}) for name, node in evidence.nodes.items()
+    }
+    return replace(evidence, nodes=nodes)
+
+
+def test_the_slowest_gpu_of_a_node_is_named_with_its_model() -> None:
+    def slow(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for case in verdict["cases"]:
+            if (rank.node, rank.gpu, case["model"], case["recipe"]) == ("gpu02", 5, "resnet50", "amp"):
+                case["step_s"] *= 4
+
+    evidence = seeding.verdicts(checked.JOB, slow)(sample.healthy())
+    result = judged("training-amp", evidence)
+    assert result.verdict is Verdict.FAIL
+    assert "GPU 5" in result.because
+    assert judged("training-amp", evidence, "gpu01").verdict is Verdict.PASS
+
+
+def test_figures_of_a_cpu_are_shown_and_compared_with_nothing() -> None:
+    bare = cpu_evidence()
+    bare = replace(
+        bare,
+        spec=replace(
+            bare.spec, nodes=tuple(replace(node, gpu_count=0, profile="") for node in bare.spec.nodes)
+        ),
+    )
+    result = judged("training-recomputation", bare)
+    assert result.verdict is Verdict.PASS
+    assert [one.figure.metric for one in result.figures] == [
+        "bert_base_recomputation_speed",
+        "bert_base_recomputation_memory",
+    ]
+    assert all(one.parts == () and "says nothing of GPUs" in one.figure.method for one in result.figures)
+    amp = judged("training-amp", bare)
+    assert (amp.verdict, amp.because) == (Verdict.EXCLUDED, "paddle 3.3.1 on cpu has no AMP")
+
+
+def test_real_gpus_that_were_not_used_are_not_excused() -> None:
+    for check in checked.IDS.values():
+        result = judged(check, cpu_evidence())
+        assert (result.verdict, result.because) == (Verdict.NOT_RUN, GPUS_IDLE)
+
+
+def test_a_wrong_gradient_is_found_beside_a_rank_that_cannot_be_read() -> None:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02" and rank.gpu == 0:
+            verdict["cases"] = None
+        if rank.node == "gpu02" and rank.gpu == 1:
+            for case in verdict["cases"]:
+                case["gradient_difference"] = 0.3
+
+    result = judged("training-accumulation", seeding.verdicts(checked.JOB, change)(sample.healthy()))
+    assert result.verdict is Verdict.FAIL
+    assert "GPU 1" in result.because and "gradients differ" in result.because
+
+
+@pytest.mark.parametrize("recipe", checked.IDS)
+def test_what_has_no_source_has_no_limit_and_says_so(recipe: str) -> None:
+    for one in judged(checked.IDS[recipe], sample.healthy()).figures:
+        quantity = one.figure.metric.rpartition("_")[2]
+        has_limit = Part.FLOOR in [part.part for part in one.parts]
+        assert has_limit is (recipe_limit(recipe, quantity) is not None)
+        assert has_limit is not ("no limit has a source" in one.figure.method)
+        assert one.figure.better is (Direction.HIGHER if quantity == "speed" else Direction.LOWER)
+
+
+def test_speed_is_that_of_samples_and_not_of_steps() -> None:
+    exact = {"step_s": 1.0, "batch": 8, "peak_memory_bytes": 100}
+    half = {"step_s": 0.5, "batch": 4, "peak_memory_bytes": None}
+    cases = {("m", "fp32"): exact, ("m", "amp"): half}
+    assert checked._ratio(cases, "m", "amp", "speed") == 1.0
+    assert checked._ratio(cases, "m", "amp", "memory") is None

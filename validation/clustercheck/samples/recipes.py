@@ -1,0 +1,79 @@
+"""What ways to train give on healthy A100-SXM4-80GB: values made up, near the formulas' and others'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+
+GPUS = 8
+# By model: batch, seconds of a step in float32 without TF32, peak memory in bytes.
+FP32 = {"resnet50": (128, 0.32, 12_400_000_000), "bert_base": (32, 0.24, 4_700_000_000)}
+# By model and recipe: speed and memory, as parts of float32's.
+RECIPES = {
+    "resnet50": {"tf32": (1.7, 1.0), "amp": (2.6, 0.55)},
+    "bert_base": {
+        "tf32": (3.1, 1.0),
+        "amp": (4.4, 0.78),
+        "accumulation": (0.97, 0.47),
+        "recomputation": (0.75, 0.4),
+    },
+}
+
+
+def gpu_job(name: str, names: Sequence[str], verdict: Callable[[int, int], Mapping[str, Any]]) -> JobOutcome:
+    """A job over NCCL that succeeded, a rank a GPU."""
+    count = GPUS * len(names)
+    ranks = tuple(
+        RankOutcome(
+            rank,
+            names[rank // GPUS],
+            RankState.OK,
+            gpu=rank % GPUS,
+            verdict={**described(rank, count), **verdict(rank, count)},
+            exit_code=0,
+        )
+        for rank in range(count)
+    )
+    return JobOutcome(name, ranks, 5.0, facts={"backend": "nccl"})
+
+
+def described(rank: int, world: int) -> dict[str, Any]:
+    """What every rank on a GPU says of itself."""
+    return {
+        "rank": rank,
+        "world": world,
+        "backend": "nccl",
+        "device": f"gpu:{rank % GPUS}",
+        "framework": "paddle 3.3.1",
+        "interface": "eth0",
+        "simulated": False,
+        "ok": True,
+        "because": "",
+    }
+
+
+def recipes_verdict(rank: int, _world: int) -> dict[str, Any]:
+    """What a rank says of all recipes, a little otherwise on each GPU."""
+    factor = 1 + (rank * 5 % 7 - 3) / 1000
+    cases = []
+    for model, (batch, step_s, peak) in FP32.items():
+        for recipe, (speed, memory) in {"fp32": (1.0, 1.0), **RECIPES[model]}.items():
+            rounded = {"tf32": 2e-4, "amp": 8e-4}.get(recipe, 0.0)
+            cases.append(
+                {
+                    "model": model,
+                    "recipe": recipe,
+                    "batch": batch,
+                    "steps": 30,
+                    "step_s": step_s / speed * (factor if recipe == "fp32" else 1.0),
+                    "unit": "images/s" if model == "resnet50" else "sequences/s",
+                    "peak_memory_bytes": int(peak * memory),
+                    "losses": [(2.3 + rounded) * 0.95**step for step in range(12)],
+                    "gradient_difference": {"fp32": 0.0, "tf32": 4e-4, "amp": 2e-3}.get(recipe, 2e-7),
+                    "loss_difference": rounded / 2.3,
+                    "loss_scale": 32768.0 if recipe == "amp" else None,
+                }
+            )
+    return {"cases": cases, "not_done": {}, "tensor_cores": True}
