@@ -10,6 +10,7 @@ from clustercheck.checks import (
     bandwidth,
     collective,
     cpu_stream,
+    data_loading,
     data_parallel,
     gpudirect_write,
     inference_latency,
@@ -33,6 +34,7 @@ from clustercheck.running.group_jobs import (
     repeat_slow_sizes,
     run_all_reduce,
     run_collectives,
+    run_data_loading,
     run_peer_ports,
     run_rdma_writes,
     run_training,
@@ -102,6 +104,8 @@ def _run_connected(
     for job in (training_recipes.JOB, inference_latency.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
+    if data_loading.JOB in wanted:
+        evidence = run_data_loading(runner, evidence, left)
     return evidence, isolated
 
 
