@@ -53,9 +53,9 @@ def pack(target: Path) -> None:
     [
         ("test_cuda_calls", "test_devices", "test_run_check"),
         pytest.param(("test_distributed",), marks=pytest.mark.drawn("paddle")),
+        pytest.param(("test_sharding", "test_training"), marks=pytest.mark.drawn("paddle")),
         pytest.param(
-            ("test_data_loading", "test_recipes", "test_sharding", "test_training"),
-            marks=pytest.mark.drawn("paddle"),
+            ("test_data_loading", "test_recipes", "test_sharding_stages"), marks=pytest.mark.drawn("paddle")
         ),
     ],
     ids=" ".join,

@@ -20,6 +20,7 @@ from clustercheck.checks import (
     peer_ports,
     rdma_write,
     sharding,
+    sharding_stages,
     storage_io,
     training_recipes,
 )
@@ -95,7 +96,7 @@ def _run_connected(
     evidence = _run_on_hosts(runner, wanted, evidence, left)
     if paddle_run_check.JOB in wanted:
         evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
-    for job in (data_parallel.JOB, sharding.JOB):
+    for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
     for job in training.JOBS:

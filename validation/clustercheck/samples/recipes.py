@@ -89,3 +89,21 @@ def loading_verdict(rank: int, _world: int) -> dict[str, Any]:
         "/mnt/clusterctl-storage-1": {**came, "step_s": step_s / 0.98, "wait_part": 0.03},
     }
     return {"synthetic_step_s": step_s, "batch": 128, "workers": 8, "loading": loading}
+
+
+def stages_verdict(_rank: int, world: int) -> dict[str, Any]:
+    """What a rank says of sharding stages: ZeRO's formulas for a BERT-base, and 1 GB of activations."""
+    parameters, activations = 110_000_000, 1_000_000_000
+    states = {"0": 16.0, "1": 8 + 8 / 8, "2": 4 + 12 / world, "3": 16 / world}
+    stages = {
+        stage: {
+            "losses": [2.3 * 0.99**step for step in range(8)],
+            "peak_memory_bytes": int(each * parameters + activations),
+            "parameters": parameters,
+            "parameters_sha256": "d" * 64,
+            "parameters_spread": 0.0,
+            "loss_difference": 0.0 if stage == "0" else 3e-7,
+        }
+        for stage, each in states.items()
+    }
+    return {"without": "", "stages": stages, "not_done": {}, "shards": {"1": 8, "2": world, "3": world}}

@@ -1,0 +1,89 @@
+"""Sharding stages: what a CPU may lack, what a GPU may not, and which rank needs too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clustercheck.checks import sharding_stages as checked
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Result, Subject, Verdict
+from clustercheck.samples import sample
+
+
+def judged(evidence: Evidence, node: str = "gpu02") -> Result:
+    return next(one for one in evaluate(checked.CHECK, evidence) if one.subject == Subject(node))
+
+
+def on_cpu(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+    verdict["backend"] = "gloo"
+    verdict["stages"] = {stage: verdict["stages"][stage] for stage in ("0", "1")}
+    verdict["not_done"] = dict.fromkeys(("2", "3"), "Paddle's group_sharded_parallel does not support cpu")
+
+
+def test_a_cpu_proves_stage_1_and_limits_no_memory() -> None:
+    def larger(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        on_cpu(rank, verdict)
+        verdict["stages"]["1"]["peak_memory_bytes"] *= 9
+
+    result = judged(seeding.verdicts(checked.JOB, larger)(sample.healthy()))
+    assert result.verdict is Verdict.PASS
+    (only,) = result.figures
+    assert only.figure.metric == "stage_1_memory" and only.parts == ()
+    assert "says nothing of GPUs" in only.figure.method
+
+
+def test_without_a_count_of_memory_the_numbers_are_judged() -> None:
+    def uncounted(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        on_cpu(rank, verdict)
+        for found in verdict["stages"].values():
+            found["peak_memory_bytes"] = None
+
+    result = judged(seeding.verdicts(checked.JOB, uncounted)(sample.healthy()))
+    assert (result.verdict, result.measured, result.figures) == (Verdict.PASS, "stages 0, 1 right", ())
+
+
+def test_a_gpu_is_not_excused_from_stages_2_and_3() -> None:
+    def omits(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        on_cpu(rank, verdict)
+        verdict["backend"] = "nccl"
+
+    result = judged(seeding.verdicts(checked.JOB, omits)(sample.healthy()))
+    assert result.verdict is Verdict.NOT_RUN
+    assert "did not report stage 2" in result.because
+
+
+def test_the_rank_that_needs_the_most_is_named() -> None:
+    def larger(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if (rank.node, rank.gpu) == ("gpu02", 4):
+            verdict["stages"]["3"]["peak_memory_bytes"] *= 100
+
+    evidence = seeding.verdicts(checked.JOB, larger)(sample.healthy())
+    result = judged(evidence)
+    assert result.verdict is Verdict.FAIL
+    assert "stage 3 on GPU 4" in result.because
+    assert judged(evidence, "gpu03").verdict is Verdict.PASS
+
+
+def test_other_parameters_are_found_beside_a_rank_that_cannot_be_read() -> None:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if (rank.node, rank.gpu) == ("gpu02", 0):
+            verdict["stages"] = None
+        if (rank.node, rank.gpu) == ("gpu02", 1):
+            verdict["stages"]["2"]["parameters_spread"] = 0.5
+
+    result = judged(seeding.verdicts(checked.JOB, change)(sample.healthy()))
+    assert (result.verdict, result.because) == (
+        Verdict.FAIL,
+        "GPU 1: stage 2: the ranks' parameters differ by up to 0.5",
+    )
+
+
+def test_one_node_has_nothing_to_shard_among() -> None:
+    whole = sample.healthy()
+    outcome = whole.jobs[checked.JOB]
+    one = tuple(rank for rank in outcome.ranks if rank.node == "gpu02" and not rank.gpu)
+    alone = seeding.with_job(whole, replace(outcome, ranks=one))
+    assert judged(seeding.verdicts(checked.JOB, on_cpu)(alone)).verdict is Verdict.NOT_RUN
