@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from clustercheck.jobs import data_loading
-from clustercheck.running.suites import load
 
 pytestmark = pytest.mark.paddle
-SMALL = load("seeds").jobs["data_loading"].arguments
+SIZES = {"width": 8, "blocks": [1, 1, 1, 1], "classes": 10}
+CHOSEN = {
+    "samples": 64,
+    "batch": 4,
+    "side": 32,
+    "workers": 2,
+    "warmup": 4,
+    "precision": "fp32",
+    "sizes": SIZES,
+}
+SMALL = {"seed": 1, "on_cpu": CHOSEN}
 # Storage that answers with another file's content.
 SWAPS = (
     "import data_loading\n"

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from clustercheck.running.suites import load
-
 pytestmark = pytest.mark.paddle
-SMALL = load("seeds").jobs["sharding_stages"].arguments
+SIZES = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "positions": 16, "classes": 10}
+SMALL = {"seed": 1, "on_cpu": {"batch": 4, "length": 16, "steps": 6, "sizes": SIZES}}
 # Stages 2 and 3 ask for a GPU; what they exchange, gloo can do as well. Parameters are views of one buffer,
 # which on a GPU is copied there: here it stays.
 ANY_DEVICE = """

@@ -55,7 +55,8 @@ def pack(target: Path) -> None:
         pytest.param(("test_distributed",), marks=pytest.mark.drawn("paddle")),
         pytest.param(("test_sharding", "test_training"), marks=pytest.mark.drawn("paddle")),
         pytest.param(
-            ("test_data_loading", "test_recipes", "test_sharding_stages"), marks=pytest.mark.drawn("paddle")
+            ("test_data_loading", "test_paddle_launch", "test_recipes", "test_sharding_stages"),
+            marks=pytest.mark.drawn("paddle"),
         ),
     ],
     ids=" ".join,

@@ -16,6 +16,7 @@ from clustercheck.checks import (
     inference_latency,
     nccl_loopback,
     nccl_tests,
+    paddle_launch,
     paddle_run_check,
     peer_ports,
     rdma_write,
@@ -94,8 +95,16 @@ def _run_connected(
         evidence = run_collectives(runner, evidence, left)
     evidence = _run_programs(runner, wanted, evidence, left)
     evidence = _run_on_hosts(runner, wanted, evidence, left)
-    if paddle_run_check.JOB in wanted:
-        evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
+    return _run_trainings(runner, wanted, evidence, left), isolated
+
+
+def _run_trainings(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, left: Sequence[str]
+) -> Evidence:
+    """What trains and infers, in the frameworks."""
+    for job in (paddle_run_check.JOB, paddle_launch.JOB):
+        if job in wanted:
+            evidence = runner.run_without_framework(evidence, job, left)
     for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
@@ -107,7 +116,7 @@ def _run_connected(
             evidence = runner.run(evidence, job, left)
     if data_loading.JOB in wanted:
         evidence = run_data_loading(runner, evidence, left)
-    return evidence, isolated
+    return evidence
 
 
 def _run_programs(

@@ -107,3 +107,39 @@ def stages_verdict(_rank: int, world: int) -> dict[str, Any]:
         for stage, each in states.items()
     }
     return {"without": "", "stages": stages, "not_done": {}, "shards": {"1": 8, "2": world, "3": world}}
+
+
+LAUNCHED_SAMPLES, LAUNCHED_EPOCHS = 100, 2
+
+
+def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
+    """What a node's rank says of a plain script: the samples divided among eight processes a node."""
+    world = GPUS * nodes
+    whole = -(-LAUNCHED_SAMPLES // world) * world
+    trainers = [
+        {
+            "rank": place,
+            "world": world,
+            "device": f"gpu:{place % GPUS}",
+            "seen": [
+                [(number + epoch) % LAUNCHED_SAMPLES for number in range(place, whole, world)]
+                for epoch in range(LAUNCHED_EPOCHS)
+            ],
+            "losses": [0.5, 0.3],
+            "parameters_sha256": "e" * 64,
+        }
+        for place in range(rank * GPUS, (rank + 1) * GPUS)
+    ]
+    launched = {
+        "exit_code": 0,
+        "limit_s": 120.0,
+        "text": "",
+        "log": "",
+        "json": "",
+        "command": "python -m ...",
+    }
+    return {
+        "rank": rank, "world": nodes, "interface": "eth0", "simulated": False, "ok": True, "because": "",
+        "launched": launched, "trainers": trainers, "processes": GPUS, "all_processes": world,
+        "samples": LAUNCHED_SAMPLES, "epochs": LAUNCHED_EPOCHS,
+    }  # fmt: skip
