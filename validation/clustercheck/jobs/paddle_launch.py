@@ -53,7 +53,7 @@ def make_command(
 
 
 def read_trainers(directory: Path) -> list[Any]:
-    """What this node's processes wrote, in order of their names; without those that ended while they wrote."""
+    """What this node's processes wrote, in order of names; without those that ended while they wrote."""
     found = []
     for path in sorted(directory.glob("trainer-*.json")):
         with suppress(ValueError):
