@@ -16,6 +16,7 @@ from clustercheck.checks import (
     inference_latency,
     nccl_loopback,
     nccl_tests,
+    paddle_inference,
     paddle_launch,
     paddle_run_check,
     peer_ports,
@@ -111,7 +112,7 @@ def _run_trainings(
     for job in training.JOBS:
         if job in wanted:
             evidence = run_training(runner, evidence, job, left)
-    for job in (training_recipes.JOB, inference_latency.JOB):
+    for job in (training_recipes.JOB, inference_latency.JOB, paddle_inference.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
     if data_loading.JOB in wanted:

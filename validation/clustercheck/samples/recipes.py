@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.samples.verdicts import inference_verdict
 
 GPUS = 8
 # By model: batch, seconds of a step in float32 without TF32, peak memory in bytes.
@@ -143,3 +144,10 @@ def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
         "launched": launched, "trainers": trainers, "processes": GPUS, "all_processes": world,
         "samples": LAUNCHED_SAMPLES, "epochs": LAUNCHED_EPOCHS,
     }  # fmt: skip
+
+
+def predictor_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank says of Paddle Inference, a little otherwise on each GPU."""
+    factor = 1 + (rank * 5 % 7 - 3) / 1000
+    cases = inference_verdict(rank, world)["cases"]
+    return {"cases": [{**case, "p50_s": case["p50_s"] * factor, "difference": 1e-6} for case in cases]}

@@ -28,6 +28,7 @@ from clustercheck.samples.recipes import (
     gpu_job,
     launch_verdict,
     loading_verdict,
+    predictor_verdict,
     recipes_verdict,
     stages_verdict,
 )
@@ -301,6 +302,7 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
             **_trainings(names),
             "recipes": gpu_job("recipes", names, recipes_verdict),
             "paddle_launch": job("paddle_launch", names, [launch_verdict(r, nodes) for r in range(nodes)]),
+            "paddle_inference": gpu_job("paddle_inference", names, predictor_verdict),
             "sharding_stages": gpu_job("sharding_stages", names, stages_verdict),
             "data_loading": gpu_job("data_loading", names, loading_verdict),
         },
