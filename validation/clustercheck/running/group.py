@@ -25,6 +25,7 @@ from clustercheck.checks import (
     sharding_stages,
     storage_io,
     training_recipes,
+    training_step,
 )
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nccl, training
@@ -112,7 +113,7 @@ def _run_trainings(
     for job in training.JOBS:
         if job in wanted:
             evidence = run_training(runner, evidence, job, left)
-    for job in (training_recipes.JOB, inference_latency.JOB, paddle_inference.JOB):
+    for job in (training_recipes.JOB, training_step.JOB, inference_latency.JOB, paddle_inference.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
     if data_loading.JOB in wanted:

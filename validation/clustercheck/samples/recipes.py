@@ -151,3 +151,15 @@ def predictor_verdict(rank: int, world: int) -> dict[str, Any]:
     factor = 1 + (rank * 5 % 7 - 3) / 1000
     cases = inference_verdict(rank, world)["cases"]
     return {"cases": [{**case, "p50_s": case["p50_s"] * factor, "difference": 1e-6} for case in cases]}
+
+
+def step_verdict(rank: int, _world: int) -> dict[str, Any]:
+    """What a rank says of its steps, a little otherwise on each GPU."""
+    median_s = 0.055 * (1 + (rank * 5 % 7 - 3) / 1000)
+    place = {"ph": "X", "pid": "1", "tid": "stream 7"}
+    events = [{**place, "name": f"kernel {n}", "cat": "Kernel", "ts": 10.0 * n, "dur": 9.0} for n in range(3)]
+    trace = {"traceEvents": events, "step_us": 1e6 * median_s, "steps": 5, "omitted": 900}
+    return {
+        "batch": 32, "steps": 50, "median_s": median_s, "slowest_s": 1.2 * median_s, "trace": trace,
+        "unable": "",
+    }  # fmt: skip

@@ -31,6 +31,7 @@ from clustercheck.samples.recipes import (
     predictor_verdict,
     recipes_verdict,
     stages_verdict,
+    step_verdict,
 )
 from clustercheck.samples.smi import (
     BUSES,
@@ -303,6 +304,7 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
             "recipes": gpu_job("recipes", names, recipes_verdict),
             "paddle_launch": job("paddle_launch", names, [launch_verdict(r, nodes) for r in range(nodes)]),
             "paddle_inference": gpu_job("paddle_inference", names, predictor_verdict),
+            "step_trace": gpu_job("step_trace", names, step_verdict),
             "sharding_stages": gpu_job("sharding_stages", names, stages_verdict),
             "data_loading": gpu_job("data_loading", names, loading_verdict),
         },
