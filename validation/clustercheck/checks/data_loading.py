@@ -29,6 +29,10 @@ from clustercheck.parse.reading import CannotReadError
 JOB = "data_loading"
 COUNTS = ("samples", "wrong", "missing", "twice")
 UNIT = "of data that is there"
+WRONG = (
+    "Pull the training image again on this node; then look at its memory and its storage (memory-errors, "
+    "storage-io)."
+)
 
 Place = Mapping[str, Any]
 
@@ -51,7 +55,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     for rank, found in read:
         for here, each in found.items():
             if because := place_problem(each):
-                return failed(f"{_place(rank)}: {places[here]}: {because}", "wrong", "each sample once")
+                because = f"{_place(rank)}: {places[here]}: {because}"
+                return failed(because, "wrong", "each sample once", remedy=WRONG)
     if unread:
         raise unread[0]
     return _judge_speed(places, read)
