@@ -178,7 +178,7 @@ def _says_nothing(rank: RankOutcome, verdict: seeding.Raw) -> None:
 
 def _faults() -> tuple[SeededFault, ...]:
     node, declared = Subject("gpu02"), f"{storage_io.HERE}0"
-    low, high = loading_floor().reference * 0.95, loading_floor().reference * 1.05
+    low, high = 0.855, 0.945  # 5 % below the floor, and above
     return (
         SeededFault("loader-too-slow", _reaches(MEMORY, low), node, Verdict.WARNING),
         SeededFault("loader-quick-enough", _reaches(MEMORY, high), node, Verdict.PASS),

@@ -94,8 +94,8 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        SeededFault("other-answer", _differs(1.05 * TOLERANCE), _NODE),
-        SeededFault("answer-rounded", _differs(0.95 * TOLERANCE), _NODE, Verdict.PASS),
+        SeededFault("other-answer", _differs(0.0206), _NODE),
+        SeededFault("answer-rounded", _differs(0.0185), _NODE, Verdict.PASS),
         SeededFault("answer-no-number", _differs(None), _NODE),
         SeededFault("ranks-answer-otherwise", _on(lambda case: case.update(output_mean=0.9)), _NODE),
         SeededFault("slow-gpus", _slower(1.5), _NODE),
