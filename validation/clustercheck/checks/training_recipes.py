@@ -92,8 +92,11 @@ def _judge(evidence: Evidence, subject: Subject, recipe: str) -> Finding:
                 return failed(f"{_place(rank)}: {model}: {because}", "wrong", "as in float32")
     if unread:
         raise unread[0]
-    models = [model for model, name in read[0][1] if name == recipe]
-    if not models:
+    # Each model of float32 in the other precisions; accumulation and recomputation are of some.
+    wanted = (recipe,) if recipe in EXACT else (recipe, "fp32")
+    trained = any(name == recipe for _, cases in read for _, name in cases)
+    models = list(dict.fromkeys(model for _, cases in read for model, name in cases if name in wanted))
+    if not trained:
         return _not_done(evidence, subject, read[0][0], recipe)
     figures = [figure for model in models for figure in _figures(read, model, recipe)]
     shown = [_shown(rank, cases, model, recipe) for rank, cases in read for model in models]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from tests.support.malformed import require_not_run
 from tests.support.validation_in_memory import FakeLauncher
 
 from clustercheck.checks import data_loading as checked
@@ -83,3 +87,30 @@ def test_the_job_gets_declared_storage_and_time_for_each_place() -> None:
     assert f"type=bind,source=/data,target={DECLARED}" in spec.container_on("gpu01")[1]
     assert spec.timeout_s == 3 * load("seeds").jobs[checked.JOB].timeout_s
     assert run_data_loading(runner, evidence, []).skipped[checked.JOB] == NO_NODE
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"loading": None}, {"loading": []}, {"loading": {}}, {"synthetic_step_s": None},
+        {"synthetic_step_s": 0},
+        {"workers": "8"}, {"batch": None}, {"workers": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_of_another_form_is_not_run(answer: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict.update(answer))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"unable": None}, {"step_s": "1"}, {"wait_part": None}, {"wait_part": float("nan")},
+        {"samples": None},
+        {"missing": -1}, {"twice": 0.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_place_of_another_form_is_not_run(place: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict["loading"][MEMORY].update(place))
+    require_not_run(checked.CHECK, lambda verdict: verdict["loading"].update({DECLARED: "nothing"}))

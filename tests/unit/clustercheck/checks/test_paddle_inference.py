@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.support.malformed import require_not_run
+
 from clustercheck.checks import paddle_inference as checked
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
@@ -35,3 +38,8 @@ def test_its_figures_are_not_those_of_inference_without_it() -> None:
         for check in ("paddle-inference", "inference-latency")
     }
     assert measured["paddle-inference"] == 500 and measured["inference-latency"] < 10
+
+
+@pytest.mark.parametrize("difference", ["0", True, float("nan"), float("inf")])
+def test_a_difference_that_is_no_number_is_not_run(difference: object) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict["cases"][0].update(difference=difference))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.malformed import require_not_run
 
 from clustercheck.checks import sharding_stages as checked
 from clustercheck.checks.base import evaluate
@@ -87,3 +91,29 @@ def test_one_node_has_nothing_to_shard_among() -> None:
     one = tuple(rank for rank in outcome.ranks if rank.node == "gpu02" and not rank.gpu)
     alone = seeding.with_job(whole, replace(outcome, ranks=one))
     assert judged(seeding.verdicts(checked.JOB, on_cpu)(alone)).verdict is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"stages": None}, {"stages": []}, {"stages": {}}, {"shards": None}, {"shards": {"1": 8, "2": 8}},
+        {"stages": {"0": 1, "1": 1, "2": 1, "3": 1}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_of_another_form_is_not_run(answer: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict.update(answer))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"losses": None}, {"losses": [2.0]}, {"losses": [2.0, "1.9"]}, {"losses": [2.0, float("inf")]},
+        {"losses": [2.0] * 5000}, {"peak_memory_bytes": "1"}, {"peak_memory_bytes": 0},
+        {"loss_difference": "0"}, {"parameters_spread": True},
+    ],
+    ids=lambda found: str(found)[:40],
+)  # fmt: skip
+def test_a_stage_of_another_form_is_not_run(found: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict["stages"]["2"].update(found))
+    require_not_run(checked.CHECK, lambda verdict: verdict["stages"]["2"].pop("parameters_spread"))

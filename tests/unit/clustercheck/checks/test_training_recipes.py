@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.support.malformed import require_not_run
 
 from clustercheck.checks import training_recipes as checked
 from clustercheck.checks.all import BY_ID
@@ -109,3 +111,48 @@ def test_speed_is_that_of_samples_and_not_of_steps() -> None:
     cases = {("m", "fp32"): exact, ("m", "amp"): half}
     assert checked._ratio(cases, "m", "amp", "speed") == 1.0
     assert checked._ratio(cases, "m", "amp", "memory") is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"cases": None}, {"cases": {}}, {"cases": []}, {"cases": [None]}, {"not_done": []},
+        {"tensor_cores": None}, {"tensor_cores": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_of_another_form_is_not_run(answer: dict[str, Any]) -> None:
+    require_not_run(BY_ID["training-amp"], lambda verdict: verdict.update(answer))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"model": None}, {"recipe": "magic"}, {"step_s": 0}, {"batch": None}, {"steps": "30"},
+        {"peak_memory_bytes": "1"}, {"loss_difference": True}, {"loss_scale": float("nan")},
+        {"losses": None}, {"losses": [2.0]}, {"losses": [2.0, "1"]}, {"losses": [2.0] * 20_000},
+    ],
+    ids=lambda case: str(case)[:40],
+)  # fmt: skip
+def test_a_case_of_another_form_is_not_run(case: dict[str, Any]) -> None:
+    require_not_run(BY_ID["training-amp"], lambda verdict: verdict["cases"][0].update(case))
+    require_not_run(BY_ID["training-amp"], lambda verdict: verdict["cases"][0].pop("loss_scale"))
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "amp"])
+def test_a_model_that_one_rank_omits_is_not_run(recipe: str) -> None:
+    def omit(verdict: dict[str, Any]) -> None:
+        verdict["cases"] = [
+            case for case in verdict["cases"] if (case["model"], case["recipe"]) != ("resnet50", recipe)
+        ]
+
+    require_not_run(BY_ID["training-amp"], omit)
+
+
+def test_a_recipe_that_is_missing_without_a_reason_is_not_run() -> None:
+    def omit(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        verdict["cases"] = [case for case in verdict["cases"] if case["recipe"] != "amp"]
+
+    result = judged("training-amp", seeding.verdicts(checked.JOB, omit)(sample.healthy()))
+    assert result.verdict is Verdict.NOT_RUN
+    assert "did not train by amp and does not say why" in result.because

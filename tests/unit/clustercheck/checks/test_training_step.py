@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from tests.support.malformed import require_not_run
+
 from clustercheck.checks import training_step as checked
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
@@ -63,3 +68,26 @@ def test_on_a_cpu_no_step_is_too_slow() -> None:
     found = judged(seeding.verdicts(checked.JOB, on_cpu)(sample.healthy()))
     assert {one.verdict for one in found.values()} == {Verdict.PASS}
     assert "says nothing of GPUs" in found[Subject("gpu01")].figures[0].figure.method
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"median_s": None}, {"slowest_s": 0.001}, {"batch": "32"}, {"steps": 0}, {"unable": None},
+        {"trace": None}, {"backend": 7}, {"trace": {"traceEvents": [], "step_us": 1.0}},
+        {"trace": {"traceEvents": [None], "step_us": 1.0}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_of_another_form_is_not_run(answer: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict.update(answer))
+
+
+@pytest.mark.parametrize("event", [{"name": 1}, {"cat": None}, {"ts": "0"}, {"dur": float("nan")}], ids=str)
+def test_an_event_of_another_form_is_not_run(event: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict["trace"]["traceEvents"][0].update(event))
+    require_not_run(checked.CHECK, lambda verdict: verdict["trace"].update(step_us=0))
+    require_not_run(
+        checked.CHECK,
+        lambda verdict: verdict["trace"].update(traceEvents=100 * verdict["trace"]["traceEvents"]),
+    )
