@@ -14,9 +14,11 @@ from clustercheck.checks.base import (
     every_node,
     failed,
     not_applicable,
+    not_run,
 )
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.training_recipes import UNCOUNTED
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.expect.training import recipe_limit
@@ -59,6 +61,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     ]
     done = ", ".join(read[0][1])
     measured = None if figures else f"stages {done} right"
+    if not figures and any((rank.verdict or {}).get("backend") == "nccl" for rank, _ in read):
+        return not_run(UNCOUNTED, evidence={"stages": shown})
     return Finding(Verdict.PASS, measured=measured, figures=tuple(figures), evidence={"stages": shown})
 
 
@@ -161,6 +165,11 @@ def _needs(stage: str, part: float) -> seeding.Inject:
     return seeding.verdicts(JOB, on)
 
 
+def _uncounted(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+    for found in verdict["stages"].values():
+        found["peak_memory_bytes"] = None
+
+
 def _missing(_rank: RankOutcome, verdict: seeding.Raw) -> None:
     del verdict["stages"]["3"]
     verdict["not_done"] = {"3": "Paddle says no"}
@@ -210,6 +219,7 @@ CHECK = Check(
         SeededFault("gpu-left-out", _without_a_gpu, _NODE),
         SeededFault("rank-hangs", seeding.rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), _NODE),
         SeededFault("stage-missing", seeding.verdicts(JOB, _missing), _NODE, Verdict.NOT_RUN),
+        SeededFault("memory-not-counted", seeding.verdicts(JOB, _uncounted), _NODE, Verdict.NOT_RUN),
         SeededFault("too-many-ranks", seeding.verdicts(JOB, _too_many), _NODE, Verdict.EXCLUDED),
         SeededFault("no-losses", _says("0", losses="none"), _NODE, Verdict.NOT_RUN),
         SeededFault("not-run", lambda e: seeding.without_job(e, JOB), _NODE, Verdict.NOT_RUN),

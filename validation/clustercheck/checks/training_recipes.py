@@ -40,6 +40,9 @@ EXACT = ("accumulation", "recomputation")
 NUMBERS = ("step_s", "batch", "steps")
 MAYBE_NUMBERS = ("peak_memory_bytes", "gradient_difference", "loss_difference", "loss_scale")
 MAX_LOSSES = 10_000
+UNCOUNTED = (
+    "the image's Paddle cannot restart the measurement of peak memory (paddle.device.cuda, from 3.0 on)"
+)
 
 Case = Mapping[str, Any]
 Cases = Mapping[tuple[str, str], Case]
@@ -100,7 +103,15 @@ def _judge(evidence: Evidence, subject: Subject, recipe: str) -> Finding:
         return _not_done(evidence, subject, read[0][0], recipe)
     figures = [figure for model in models for figure in _figures(read, model, recipe)]
     shown = [_shown(rank, cases, model, recipe) for rank, cases in read for model in models]
-    return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": shown})
+    counted = {figure.metric for figure in figures}
+    limited = _is_on_gpus(read) and recipe_limit(recipe, "memory") is not None
+    uncounted = limited and not all(f"{model}_{recipe}_memory" in counted for model in models)
+    verdict, because = (Verdict.NOT_RUN, UNCOUNTED) if uncounted else (Verdict.PASS, "")
+    return Finding(verdict, because, figures=tuple(figures), evidence={"cases": shown})
+
+
+def _is_on_gpus(read: Sequence[tuple[RankOutcome, Cases]]) -> bool:
+    return all((rank.verdict or {}).get("backend") == "nccl" for rank, _ in read)
 
 
 def _problem(cases: Cases, case: Case) -> str:
@@ -136,7 +147,7 @@ def _place(rank: RankOutcome) -> str:
 
 def _figures(read: Sequence[tuple[RankOutcome, Cases]], model: str, recipe: str) -> list[Figure]:
     """Of the node's worst rank. On a CPU they say nothing of GPUs: they are compared with nothing."""
-    nccl = all((rank.verdict or {}).get("backend") == "nccl" for rank, _ in read)
+    nccl = _is_on_gpus(read)
     tensor_cores = all((rank.verdict or {})["tensor_cores"] for rank, _ in read)
     case = _case(read[0][1], model, recipe)
     found = []
@@ -231,8 +242,8 @@ WRONG = (
 REMEDIES = {
     "amp": "Compare gpu-gemm in FP16 with FP32: if the GPU is as fast as it should be, see whether the "
     "image's Paddle and cuDNN are built for it.",
-    "tf32": "Remove NVIDIA_TF32_OVERRIDE=0 from the settings (`validation_environment`) and the image, "
-    "and compare gpu-gemm in TF32 with FP32.",
+    "tf32": "Compare gpu-gemm in TF32 with FP32: if TF32 is faster there, the image's Paddle does not switch "
+    "it. For your own programs look for NVIDIA_TF32_OVERRIDE=0, which this check removes.",
     "accumulation": WRONG,
     "recomputation": f"{WRONG} If only the memory is too much, compare the image's Paddle with the "
     "baseline's.",
@@ -352,6 +363,9 @@ def _faults(recipe: str) -> tuple[SeededFault, ...]:
         SeededFault("gpus-not-used", partial(_idle, recipe=recipe), node, Verdict.NOT_RUN),
         SeededFault("not-run", lambda e: seeding.without_job(e, JOB), node, Verdict.NOT_RUN),
     ]
+    if recipe_limit(recipe, "memory") is not None:
+        uncounted = on(peak_memory_bytes=None)
+        faults.append(SeededFault("memory-not-counted", uncounted, node, Verdict.NOT_RUN))
     if recipe == "tf32":
         faults.append(SeededFault("no-effect", seeding.verdicts(JOB, _tf32_without_effect), node))
     if recipe == "amp":

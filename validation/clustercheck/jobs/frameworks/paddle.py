@@ -149,8 +149,9 @@ class PaddleFramework:
         return int(self._paddle.device.cuda.max_memory_allocated()) if self._world.on_gpu else None
 
     def peak_tensor_bytes(self) -> int | None:
-        """The same, on a CPU too where Paddle counts the memory of its tensors there."""
+        """Since `forget_peak_memory`, on a CPU too; None if this version cannot forget it, or counts none."""
         if self._world.on_gpu:
-            return self.peak_memory_bytes()
+            forgets = hasattr(self._paddle.device.cuda, "reset_max_memory_allocated")
+            return self.peak_memory_bytes() if forgets else None
         peak = getattr(self._core, "host_memory_stat_peak_value", None)
         return None if peak is None else int(peak("Allocated", 0))
