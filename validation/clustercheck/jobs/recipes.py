@@ -66,7 +66,6 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "cases": cases,
         "not_done": not_done,
-        "tensor_cores": nn.tensor_cores,
         "ok": not bad,
         "because": "; ".join(bad),
     }

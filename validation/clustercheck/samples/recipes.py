@@ -77,7 +77,7 @@ def recipes_verdict(rank: int, _world: int) -> dict[str, Any]:
                     "loss_scale": 32768.0 if recipe == "amp" else None,
                 }
             )
-    return {"cases": cases, "not_done": {}, "tensor_cores": True}
+    return {"cases": cases, "not_done": {}}
 
 
 def loading_verdict(rank: int, _world: int) -> dict[str, Any]:

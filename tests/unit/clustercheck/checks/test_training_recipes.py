@@ -13,6 +13,7 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.expect import profiles
 from clustercheck.expect.training import recipe_limit
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Direction, Part, Result, Subject, Verdict
@@ -100,7 +101,7 @@ def test_what_has_no_source_has_no_limit_and_says_so(recipe: str) -> None:
     for one in judged(checked.IDS[recipe], sample.healthy()).figures:
         quantity = one.figure.metric.rpartition("_")[2]
         has_limit = Part.FLOOR in [part.part for part in one.parts]
-        assert has_limit is (recipe_limit(recipe, quantity) is not None)
+        assert has_limit is (recipe_limit(recipe, quantity, profiles.load(sample.PROFILE)) is not None)
         assert has_limit is not ("no limit has a source" in one.figure.method)
         assert one.figure.better is (Direction.HIGHER if quantity == "speed" else Direction.LOWER)
 
@@ -117,7 +118,6 @@ def test_speed_is_that_of_samples_and_not_of_steps() -> None:
     "answer",
     [
         {"cases": None}, {"cases": {}}, {"cases": []}, {"cases": [None]}, {"not_done": []},
-        {"tensor_cores": None}, {"tensor_cores": 1},
     ],
     ids=str,
 )  # fmt: skip
@@ -156,3 +156,18 @@ def test_a_recipe_that_is_missing_without_a_reason_is_not_run() -> None:
     result = judged("training-amp", seeding.verdicts(checked.JOB, omit)(sample.healthy()))
     assert result.verdict is Verdict.NOT_RUN
     assert "did not train by amp and does not say why" in result.because
+
+
+@pytest.mark.parametrize(
+    ("name", "limited"),
+    [
+        ("v100-pcie-16gb", True), ("v100-sxm2-32gb", True), ("hgx-a100-40gb", True), ("h100-nvl-94gb", True),
+        ("l40s-48gb", False), ("rtx-4090-24gb", False), ("h20-sxm5-96gb", False), ("a10-24gb", False),
+    ],
+)  # fmt: skip
+def test_amps_speed_is_limited_where_tensor_cores_are_as_fast_as_its_sources(
+    name: str, limited: bool
+) -> None:
+    assert (recipe_limit("amp", "speed", profiles.load(name)) is not None) is limited
+    assert recipe_limit("amp", "speed", None) is None
+    assert recipe_limit("amp", "memory", profiles.load(name)) is not None

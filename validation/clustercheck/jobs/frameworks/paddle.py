@@ -24,13 +24,11 @@ class PaddleFramework:
         self.no_grad = paddle.no_grad
         self.tensor = paddle.to_tensor
         self.precisions: tuple[str, ...] = ("fp32",)
-        self.tensor_cores = False
         self._core = importlib.import_module(
             "paddle.base" if hasattr(paddle, "base") else "paddle.fluid"
         ).core
         if world.on_gpu:
             found = paddle.device.cuda.get_device_properties()
-            self.tensor_cores = found.major >= 7
             ampere = (found.major, found.minor) >= (8, 0)
             self.precisions = ("fp32", "tf32", "amp_fp16", "bf16") if ampere else ("fp32", "amp_fp16")
             paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
