@@ -25,7 +25,7 @@ from clustercheck.expect import profiles
 from clustercheck.expect.effects import effect
 from clustercheck.expect.profiles import Profile
 from clustercheck.expect.training import recipe_limit
-from clustercheck.jobs.recipes import TOLERANCE, case_problem
+from clustercheck.jobs.recipes import TF32_LEAST, TOLERANCE, case_problem
 from clustercheck.jobs.training import TOLERANCE as LOSS_TOLERANCE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Scope, Section, Subject, Verdict
@@ -93,7 +93,7 @@ def _judge(evidence: Evidence, subject: Subject, recipe: str) -> Finding:
             unread.append(error)
     for rank, cases in read:
         for (model, name), case in cases.items():
-            if name == recipe and (because := _problem(cases, case)):
+            if name == recipe and (because := _problem(case)):
                 return failed(f"{_place(rank)}: {model}: {because}", "wrong", "as in float32")
     if unread:
         raise unread[0]
@@ -117,13 +117,13 @@ def _is_on_gpus(read: Sequence[tuple[RankOutcome, Cases]]) -> bool:
     return all((rank.verdict or {}).get("backend") == "nccl" for rank, _ in read)
 
 
-def _problem(cases: Cases, case: Case) -> str:
+def _problem(case: Case) -> str:
     """What is wrong with what it computed; empty if nothing is."""
     if because := case_problem(case):
         return because
-    exact = _exact(cases, case["model"])
-    if case["recipe"] == "tf32" and case["losses"] == exact["losses"]:
-        return "every loss is that of float32 to the last bit: TF32 has no effect"
+    difference = case["gradient_difference"]
+    if case["recipe"] == "tf32" and not (difference is not None and difference >= TF32_LEAST):
+        return f"TF32 has no effect: its gradients differ from float32's by {difference} (relative)"
     return ""
 
 
@@ -233,8 +233,8 @@ METHODS = {
 EXPECTATIONS = {
     "amp": f"the first loss within {LOSS_TOLERANCE:.1%} of float32's, the last loss below the first; on a "
     "GPU no more memory; on V100, A100, H100, H200 and their kin at least 1.5 times as fast as float32",
-    "tf32": "losses that are not float32's to the last bit, the first within "
-    f"{LOSS_TOLERANCE:.1%} of it; no factor of speed has a source: not below the baseline",
+    "tf32": f"gradients that differ from float32's by {TF32_LEAST:g} or more (relative), the first loss "
+    f"within {LOSS_TOLERANCE:.1%} of it; no factor of speed has a source: not below the baseline",
     "accumulation": f"gradients within {TOLERANCE:g} of the whole batch's (rounding); on a GPU no more "
     "memory",
     "recomputation": f"gradients within {TOLERANCE:g} (rounding); on a GPU 70 % of the memory or less",
@@ -305,13 +305,6 @@ def _limit_faults(recipe: str) -> tuple[SeededFault, ...]:
     return tuple(faults)
 
 
-def _tf32_without_effect(rank: RankOutcome, verdict: seeding.Raw) -> None:
-    losses = {case["model"]: case["losses"] for case in verdict["cases"] if case["recipe"] == "fp32"}
-    for case in verdict["cases"]:
-        if rank.node == "gpu02" and case["recipe"] == "tf32":
-            case["losses"] = losses[case["model"]]
-
-
 def _not_supported(recipe: str) -> seeding.Inject:
     def change(_rank: RankOutcome, verdict: seeding.Raw) -> None:
         verdict["cases"] = [case for case in verdict["cases"] if case["recipe"] != recipe]
@@ -370,7 +363,11 @@ def _faults(recipe: str) -> tuple[SeededFault, ...]:
         uncounted = on(peak_memory_bytes=None)
         faults.append(SeededFault("memory-not-counted", uncounted, node, Verdict.NOT_RUN))
     if recipe == "tf32":
-        faults.append(SeededFault("no-effect", seeding.verdicts(JOB, _tf32_without_effect), node))
+        faults += [
+            SeededFault("no-effect", on(gradient_difference=0.95e-5), node),
+            SeededFault("an-effect", on(gradient_difference=1.05e-5), node, Verdict.PASS),
+            SeededFault("effect-not-known", on(gradient_difference=None), node),
+        ]
     if recipe == "amp":
         slow = seeding.chain(_of_another_kind, _against(recipe, "speed", 1.425))
         faults.append(SeededFault("slow-on-another-kind", slow, node, Verdict.PASS))

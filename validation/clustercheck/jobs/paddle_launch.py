@@ -24,7 +24,7 @@ else:  # on a node they are single files, not a package
 
 SCRIPT = "launched_training.py"
 # Of our ranks: the launcher makes its own, and what is left of these would silently override its options.
-RANK_VARIABLES = ("PADDLE_", "FLAGS_selected_gpus", "CLUSTERCTL_", "NVIDIA_TF32_OVERRIDE")
+RANK_VARIABLES = ("PADDLE_", "FLAGS_selected_gpus", "CLUSTERCTL_", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG")
 MAX_LOG = 4000  # characters of what a process printed, the last
 
 join = nccl_tests.join

@@ -16,13 +16,14 @@ def test_the_command_is_a_users_and_nothing_of_our_ranks_is_left(monkeypatch: py
     for name in ("PADDLE_TRAINER_ID", "CLUSTERCTL_BACKEND", "FLAGS_selected_gpus", "NVIDIA_TF32_OVERRIDE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "rank-0.nccl")
     world = SimpleNamespace(rank=1, size=2, address="192.0.2.2")
     numbers = {"samples": 40, "batch": 4, "epochs": 2, "seed": 7}
     words = program.make_command(world, "192.0.2.1:9000", 8, Path("/d"), numbers)  # type: ignore[arg-type]
     line = " ".join(words)
     for name in ("PADDLE_TRAINER_ID", "CLUSTERCTL_BACKEND", "FLAGS_selected_gpus", "NVIDIA_TF32_OVERRIDE"):
         assert f"--unset={name}" in words
-    assert "GLOO_SOCKET_IFNAME" not in line
+    assert "GLOO_SOCKET_IFNAME" not in line and "--unset=NCCL_DEBUG_FILE" in words
     assert (
         f"{sys.executable} -m paddle.distributed.launch --master 192.0.2.1:9000 --nnodes 2 --nproc_per_node "
         "8 --host 192.0.2.2 --rank 1 --log_dir /d/log"

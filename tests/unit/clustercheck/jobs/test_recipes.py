@@ -55,7 +55,7 @@ class Value:
 class Numpy:
     """``off`` of the precision is a part by which losses are wrong."""
 
-    precisions = ("fp32", "amp_fp16")
+    precisions: tuple[str, ...] = ("fp32", "amp_fp16")
 
     def __init__(self, off: Callable[[str], float]) -> None:
         self._off, self.precision, self.recomputed, self.models = off, "", 0, list[Classifier]()
@@ -134,6 +134,24 @@ def test_each_recipe_is_compared_with_float32(monkeypatch: pytest.MonkeyPatch) -
         assert case["losses"] == pytest.approx(cases["fp32"]["losses"], rel=1e-9)
         assert case["gradient_difference"] < 1e-12 and case["loss_difference"] < 1e-12
     assert [case["loss_scale"] for case in cases.values()] == [None, 1024.0, None, None]
+
+
+def test_ranks_that_lack_a_precision_keep_step_with_those_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frameworks = [Numpy(lambda precision: 0.0) for _ in range(2)]
+    frameworks[0].precisions = ("fp32",)
+
+    def build(nn: Numpy, name: str, sizes: dict[str, int], seed: int) -> Classifier:
+        nn.models.append(Classifier())
+        return nn.models[-1]
+
+    monkeypatch.setattr(models, "build", build)
+    paddle = SimpleNamespace(PaddleFramework=lambda world: frameworks[world.rank])
+    monkeypatch.setitem(sys.modules, "frameworks.paddle", paddle)
+    found = run_ranks(lambda world: recipes.run(world, {"seed": 1, "on_cpu": CHOSEN}), 2)
+    assert [len(verdict["cases"]) for verdict in found] == [3, 4]
+    assert set(found[0]["not_done"]) == {"bert_base tf32", "bert_base amp"}
 
 
 def test_a_part_of_the_batch_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
