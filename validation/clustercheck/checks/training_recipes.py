@@ -359,7 +359,7 @@ def _faults(recipe: str) -> tuple[SeededFault, ...]:
         SeededFault("gpus-not-used", partial(_idle, recipe=recipe), node, Verdict.NOT_RUN),
         SeededFault("not-run", lambda e: seeding.without_job(e, JOB), node, Verdict.NOT_RUN),
     ]
-    if recipe_limit(recipe, "memory") is not None:
+    if "memory" in BESIDE_LIMITS.get(recipe, {}):
         uncounted = on(peak_memory_bytes=None)
         faults.append(SeededFault("memory-not-counted", uncounted, node, Verdict.NOT_RUN))
     if recipe == "tf32":
