@@ -117,3 +117,23 @@ def test_an_answer_of_another_form_is_not_run(answer: dict[str, Any]) -> None:
 def test_a_stage_of_another_form_is_not_run(found: dict[str, Any]) -> None:
     require_not_run(checked.CHECK, lambda verdict: verdict["stages"]["2"].update(found))
     require_not_run(checked.CHECK, lambda verdict: verdict["stages"]["2"].pop("parameters_spread"))
+
+
+def test_a_stage_that_a_cpu_need_not_have_is_read_where_it_is_there() -> None:
+    def broken(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        on_cpu(rank, verdict)
+        verdict["stages"]["2"] = {"losses": "none"}
+
+    result = judged(seeding.verdicts(checked.JOB, broken)(sample.healthy()))
+    assert result.verdict is Verdict.NOT_RUN
+    assert "did not report stage 2" in result.because
+
+
+@pytest.mark.parametrize("key", ["loss_difference", "parameters_spread"])
+def test_a_difference_that_is_no_number_is_wrong(key: str) -> None:
+    def infinite(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        verdict["stages"]["3"][key] = None
+
+    result = judged(seeding.verdicts(checked.JOB, infinite)(sample.healthy()))
+    assert result.verdict is Verdict.FAIL
+    assert result.because.startswith("GPU 0: stage 3: ") and "None" in result.because
