@@ -39,10 +39,9 @@ def cpu_evidence() -> Evidence:
 
 
 def simulated(evidence: Evidence) -> Evidence:
-    nodes = {
-        name: replace(node, raw={**node.raw, "simulated": True}) for name, node in evidence.nodes.items()
-    }
-    return replace(evidence, nodes=nodes)
+    mark = "<nvidia_smi_log>\n<simulated>yes</simulated>"
+    marks = (seeding.stdout(node, "nvidia_smi", "<nvidia_smi_log>", mark) for node in evidence.nodes)
+    return seeding.chain(*marks)(evidence)
 
 
 def test_the_slowest_gpu_of_a_node_is_named_with_its_model() -> None:
@@ -171,3 +170,43 @@ def test_amps_speed_is_limited_where_tensor_cores_are_as_fast_as_its_sources(
     assert (recipe_limit("amp", "speed", profiles.load(name)) is not None) is limited
     assert recipe_limit("amp", "speed", None) is None
     assert recipe_limit("amp", "memory", profiles.load(name)) is not None
+
+
+def test_what_another_recipe_computes_wrongly_is_its_own_checks() -> None:
+    def wrong(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for case in verdict["cases"]:
+            if case["recipe"] == "accumulation":
+                case["gradient_difference"] = 0.3
+
+    evidence = seeding.verdicts(checked.JOB, wrong)(sample.healthy())
+    found = {check: judged(check, evidence).verdict for check in checked.IDS.values()}
+    assert found.pop("training-accumulation") is Verdict.FAIL
+    assert set(found.values()) == {Verdict.PASS}
+
+
+def test_simulated_gpus_lack_amp_as_the_cpu_does() -> None:
+    amp = judged("training-amp", simulated(cpu_evidence()))
+    assert (amp.verdict, amp.because) == (Verdict.EXCLUDED, "paddle 3.3.1 on cpu has no AMP")
+    assert judged("training-recomputation", simulated(cpu_evidence())).verdict is Verdict.PASS
+
+
+def test_the_reason_of_the_recipe_itself_is_given() -> None:
+    def lacks(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        verdict["cases"] = [case for case in verdict["cases"] if case["recipe"] not in ("amp", "tf32")]
+        verdict["not_done"] = {"bert_base tf32": "no TF32", "bert_base amp": "no AMP"}
+
+    evidence = seeding.verdicts(checked.JOB, lacks)(sample.healthy())
+    assert judged("training-amp", evidence).because == "no AMP"
+    assert judged("training-tf32", evidence).because == "no TF32"
+
+
+def test_memory_that_is_not_counted_matters_where_it_is_limited() -> None:
+    def uncounted(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for case in verdict["cases"]:
+            case["peak_memory_bytes"] = None
+
+    on_gpus = seeding.verdicts(checked.JOB, uncounted)(sample.healthy())
+    assert judged("training-recomputation", on_gpus).verdict is Verdict.NOT_RUN
+    assert judged("training-tf32", on_gpus).verdict is Verdict.PASS
+    on_cpus = seeding.verdicts(checked.JOB, uncounted)(simulated(cpu_evidence()))
+    assert judged("training-recomputation", on_cpus).verdict is Verdict.PASS
