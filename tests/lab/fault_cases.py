@@ -121,6 +121,14 @@ _WITH_WORDS = (
     Case("job", "rank-hang", "gpu02", "log", "is stopped", ordinary=False),
     Case("job", "rank-raises", "gpu03", "log", "unhandled system error"),
     Case("job", "sums-wrong", "gpu01", "", "wrong sums"),
+    Case(
+        "job",
+        "samples-repeated",
+        "gpu02",
+        "Pull the training image again",
+        "samples never came",
+        ordinary=False,
+    ),
 )
 
 

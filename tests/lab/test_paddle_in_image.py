@@ -53,7 +53,14 @@ def pack(target: Path) -> None:
     [
         ("test_cuda_calls", "test_devices", "test_run_check"),
         pytest.param(("test_distributed",), marks=pytest.mark.drawn("paddle")),
-        pytest.param(("test_sharding", "test_training"), marks=pytest.mark.drawn("paddle")),
+        pytest.param(
+            ("test_sharding", "test_sharding_stages", "test_step_trace", "test_training"),
+            marks=pytest.mark.drawn("paddle"),
+        ),
+        pytest.param(
+            ("test_data_loading", "test_paddle_inference", "test_paddle_launch", "test_recipes"),
+            marks=pytest.mark.drawn("paddle"),
+        ),
     ],
     ids=" ".join,
 )

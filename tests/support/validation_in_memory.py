@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from tests.support.tree import ROOT
@@ -22,6 +22,15 @@ from clustercheck.samples import gpus, sample, smi
 from clustercheck.samples.fio import storage_verdict
 from clustercheck.samples.nccl_loopback import loopback_verdict
 from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
+from clustercheck.samples.recipes import (
+    gpu_job,
+    launch_verdict,
+    loading_verdict,
+    predictor_verdict,
+    recipes_verdict,
+    stages_verdict,
+    step_verdict,
+)
 from clustercheck.samples.verdicts import (
     all_reduce_verdict,
     collectives_verdict,
@@ -77,6 +86,16 @@ class FakeTransport:
         return Completed(0, f"Welcome to {node}\n{json.dumps(record)}\n", "")
 
 
+# Jobs of the suite `seeds`, whose ranks are GPUs.
+ON_GPUS = {
+    "recipes.py": recipes_verdict,
+    "data_loading.py": loading_verdict,
+    "sharding_stages.py": stages_verdict,
+    "step_trace.py": step_verdict,
+    "paddle_inference.py": predictor_verdict,
+}
+
+
 class FakeLauncher:
     """Runs no job: makes the outcome that a cluster with these bandwidths (GB/s) between nodes would give."""
 
@@ -100,6 +119,12 @@ class FakeLauncher:
         on_event({"type": "job_placed"})
         if spec.alone:
             return self._of_gpus(spec)
+        if spec.program in ON_GPUS:
+            name = spec.program.removesuffix(".py")
+            made = gpu_job(name, spec.nodes, ON_GPUS[spec.program])
+            for rank in made.ranks:
+                self.change(spec, rank.node, cast("dict[str, Any]", rank.verdict))
+            return made
         count = len(spec.nodes)
         verdicts = []
         for rank, node in enumerate(spec.nodes):
@@ -115,6 +140,8 @@ class FakeLauncher:
                 verdict = run_check_verdict(rank, count)
             elif spec.program == "sharding.py":
                 verdict = sharding_verdict(rank, count)
+            elif spec.program == "paddle_launch.py":
+                verdict = launch_verdict(rank, count)
             elif spec.program == "rdma_write.py":
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "gpudirect_write.py":

@@ -1,10 +1,13 @@
-"""What spoils all-reduce for the ranks of one node: a file in the training image as that node has it.
+"""What spoils all-reduce or loading for the ranks of one node: a file in the training image as it has it.
 
 Containers that start later see it; the image's name and digest stay. Only the consequences are simulated: no
 lab makes a CPU or an adapter miscalculate.
 """
 
 from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
 
 from clusterlab.faults.base import LabFault
 from clusterlab.faults.on_host import scripted
@@ -17,7 +20,7 @@ import importlib.abc, importlib.util, sys
 
 class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "paddle.distributed":
+        if name != "@PACKAGE@":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -25,12 +28,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             run(module)
-            right = module.all_reduce
-
-            def all_reduce(tensor, *arguments, **options):
-                @SPOIL@
-
-            module.all_reduce = all_reduce
+            @SPOIL@
 
         spec.loader.exec_module = exec_module
         return spec
@@ -50,10 +48,37 @@ done)
 KEPT = "/var/lib/clusterlab/spoiled"
 
 
-def spoiled(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
+_ALL_REDUCE = """
+right = module.all_reduce
+
+def all_reduce(tensor, *arguments, **options):
+    @BODY@
+
+module.all_reduce = all_reduce
+"""
+# Of each batch the last sample is the first one again: neither its size nor its checksum tells.
+_REPEAT = """
+right = module.BatchSampler.__iter__
+
+def batches(sampler):
+    for batch in right(sampler):
+        yield [*batch[:-1], batch[0]]
+
+module.BatchSampler.__iter__ = batches
+"""
+
+
+def spoiled_sums(kind: str, summary: str, *, body: str) -> LabFault:
     """A fault by the body of an all_reduce that may call ``right``, with the same arguments."""
+    spoil = _ALL_REDUCE.replace("@BODY@", body)
+    return spoiled(kind, summary, package="paddle.distributed", spoil=spoil, caught_by=("all-reduce",))
+
+
+def spoiled(kind: str, summary: str, *, package: str, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
+    """A fault by what is done to a package's ``module`` once a program has imported it."""
     name = kind.replace("-", "_")
-    module = _MODULE.replace("@SPOIL@", spoil)
+    lines = textwrap.indent(spoil.strip("\n"), 12 * " ").lstrip()
+    module = _MODULE.replace("@PACKAGE@", package).replace("@SPOIL@", lines)
     return scripted(
         kind,
         summary,
@@ -79,17 +104,26 @@ fi
 
 FAULTS = (
     # As where a library of its node is broken.
-    spoiled(
+    spoiled_sums(
         "rank-raises",
         "each job's rank on the node raises an exception at its first all-reduce",
-        spoil='raise RuntimeError("unhandled system error")',
-        caught_by=("all-reduce",),
+        body='raise RuntimeError("unhandled system error")',
     ),
     # As where its memory or its adapter changes numbers.
-    spoiled(
+    spoiled_sums(
         "sums-wrong",
         "what ranks of the node get of an all-reduce is wrong by a sixty-fourth",
-        spoil="done = right(tensor, *arguments, **options); tensor.scale_(1 + 2**-6); return done",
-        caught_by=("all-reduce",),
+        body="done = right(tensor, *arguments, **options); tensor.scale_(1 + 2**-6); return done",
+    ),
+    # As where a library that divides the samples is broken.
+    replace(
+        spoiled(
+            "samples-repeated",
+            "ranks of the node read a sample of each batch twice, and another never (suite seeds)",
+            package="paddle.io",
+            spoil=_REPEAT,
+            caught_by=("data-loading",),
+        ),
+        suite="seeds",
     ),
 )

@@ -1,7 +1,7 @@
 """Healthy systems of other kinds than the sample, on their first day: no check raises a false alarm.
 
-The probe's evidence goes through the real judging of the suite `standard`. What a check says of a system that
-it does not fit is "n/a", with a reason; only jobs that have not run are "not run".
+The probe's evidence goes through the real judging of the suites `standard` and `seeds`. What a check says of
+a system that it does not fit is "n/a", with a reason; only jobs that have not run are "not run".
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from clustercheck.model import Result, Subject, Verdict
 from clustercheck.running.suites import load
 from clustercheck.samples import sample
 
-CHECKS = load("standard").selected()
+CHECKS = tuple(
+    {check.id: check for name in ("standard", "seeds") for check in load(name).selected()}.values()
+)
 NO_RDMA = {
     "infiniband-errors", "infiniband-firmware", "infiniband-port", "rails-alike", "roce", "roce-flow-control",
     "fabric-manager", "dcgm-diag", "nvlink", "nvlink-errors", "gpu-topology", "gpu-mig", "pcie-acs", "mounts",

@@ -50,18 +50,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def judge(evidence: Evidence, subject: Subject) -> Finding:
+def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
     """The node's slowest rank against all equals, and every answer against most ranks' answers."""
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, job, subject)) is not None:
         return finding
-    outcome = outcome_of(evidence, JOB)
+    outcome = outcome_of(evidence, job)
     mine = ranks_of(outcome, str(subject.node))
     figures: list[Figure] = []
     for model in cases_of(mine[0]):
         for rank in mine:
-            if because := _wrong_answer(evidence, rank, model):
+            if because := _wrong_answer(evidence, rank, model, job):
                 return failed(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
-        figures += [_figure(evidence, mine, model, key) for key in TIMES]
+        figures += [_figure(evidence, mine, model, key, job) for key in TIMES]
     cases = [{"rank": rank.rank, **case} for rank in mine for case in cases_of(rank).values()]
     return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": cases})
 
@@ -77,23 +77,23 @@ def _place(rank: RankOutcome) -> str:
     return f"rank {rank.rank}" if rank.gpu is None else f"GPU {rank.gpu}"
 
 
-def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
+def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str, job: str) -> str:
     for key in ANSWERS:
         own = _case(rank, model)[key]
         if own is None:
             return f"the output of {model} is not a number"
-        middle = evidence.once(partial(_middle, model=model, key=key), (JOB, model, key))
+        middle = evidence.once(partial(_middle, model=model, key=key, job=job), (job, model, key))
         if not abs(own - middle) <= ALIKE * max(abs(middle), 1e-6):
             what = key.removeprefix("output_")
             return f"{model} answers with a {what} of {own:.4g}, most ranks with {middle:.4g}"
     return ""
 
 
-def _middle(evidence: Evidence, model: str, key: str) -> float:
+def _middle(evidence: Evidence, model: str, key: str, job: str) -> float:
     """Of what the ranks say that can be read, where one of them says a number: the middle of the nodes' own,
     since how many ranks it has, a node says itself."""
     said_of = []
-    for ranks in outcome_of(evidence, JOB).by_node.values():
+    for ranks in outcome_of(evidence, job).by_node.values():
         here = []
         for rank in ranks:
             with suppress(CannotReadError):
@@ -103,13 +103,13 @@ def _middle(evidence: Evidence, model: str, key: str) -> float:
     return float(statistics.median(said_of))
 
 
-def _backend(evidence: Evidence) -> str:
-    return common_value(outcome_of(evidence, JOB), "backend")
+def _backend(evidence: Evidence, job: str) -> str:
+    return common_value(outcome_of(evidence, job), "backend")
 
 
-def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:
+def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str, job: str) -> Figure:
     slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
-    nccl = evidence.once(_backend) == "nccl"
+    nccl = evidence.once(partial(_backend, job=job), (job, "backend")) == "nccl"
     percentile = key.removesuffix("_s")
     # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
     counts = nccl and key == "p50_s"
@@ -120,15 +120,17 @@ def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: 
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
         better=Direction.LOWER,
-        among=evidence.once(partial(_among, model=model, key=key), (JOB, model, key)) if counts else None,
+        among=evidence.once(partial(_among, model=model, key=key, job=job), (job, model, key))
+        if counts
+        else None,
         effect=effect("gpu") if counts else None,
         conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
     )
 
 
-def _among(evidence: Evidence, model: str, key: str) -> Limit | None:
+def _among(evidence: Evidence, model: str, key: str, job: str) -> Limit | None:
     """All ranks' middle, from four on."""
-    ranks = outcome_of(evidence, JOB).ranks
+    ranks = outcome_of(evidence, job).ranks
     group = peers.equals([float(_case(rank, model)[key]) * 1000 for rank in ranks])
     if group is None:
         return None

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from clustercheck.expect.profiles import Profile
 from clustercheck.model import Limit
 from clustercheck.tables import read_table
 
@@ -20,6 +21,29 @@ def _data() -> Mapping[str, Any]:
 def scaling_floor(level: str) -> Limit:
     """For ``node`` (its GPUs against one) or ``cluster`` (all nodes against one), as a part of linear."""
     entry = _data()["scaling"][level]
+    return Limit(float(entry["floor"]), str(entry["source"]))
+
+
+def recipe_limit(recipe: str, quantity: str, profile: Profile | None = None) -> Limit | None:
+    """Of ``speed`` (at least) or ``memory`` (at most), against float32; None if there is no source for it.
+
+    A speed that comes of tensor cores is limited only where the profile has them as fast as its source had.
+    """
+    entry = _data()["recipes"].get(recipe, {})
+    if quantity not in entry or (quantity == "speed" and _peak_ratio(profile) < entry["peak_ratio"]):
+        return None
+    return Limit(float(entry[quantity]), str(entry[f"{quantity}_source"]))
+
+
+def _peak_ratio(profile: Profile | None) -> float:
+    """How many times FP32 the GPU can do in FP16; 0 where that is not known."""
+    peaks = profile.peak_tflops if profile is not None else {}
+    return peaks["fp16"].value / peaks["fp32"].value if {"fp16", "fp32"} <= peaks.keys() else 0.0
+
+
+def loading_floor() -> Limit:
+    """Training from files, as a part of training with data that is in memory."""
+    entry = _data()["loading"]
     return Limit(float(entry["floor"]), str(entry["source"]))
 
 

@@ -10,16 +10,22 @@ from clustercheck.checks import (
     bandwidth,
     collective,
     cpu_stream,
+    data_loading,
     data_parallel,
     gpudirect_write,
     inference_latency,
     nccl_loopback,
     nccl_tests,
+    paddle_inference,
+    paddle_launch,
     paddle_run_check,
     peer_ports,
     rdma_write,
     sharding,
+    sharding_stages,
     storage_io,
+    training_recipes,
+    training_step,
 )
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nccl, training
@@ -32,6 +38,7 @@ from clustercheck.running.group_jobs import (
     repeat_slow_sizes,
     run_all_reduce,
     run_collectives,
+    run_data_loading,
     run_peer_ports,
     run_rdma_writes,
     run_training,
@@ -90,17 +97,28 @@ def _run_connected(
         evidence = run_collectives(runner, evidence, left)
     evidence = _run_programs(runner, wanted, evidence, left)
     evidence = _run_on_hosts(runner, wanted, evidence, left)
-    if paddle_run_check.JOB in wanted:
-        evidence = runner.run_without_framework(evidence, paddle_run_check.JOB, left)
-    for job in (data_parallel.JOB, sharding.JOB):
+    return _run_trainings(runner, wanted, evidence, left), isolated
+
+
+def _run_trainings(
+    runner: JobRunner, wanted: Collection[str], evidence: Evidence, left: Sequence[str]
+) -> Evidence:
+    """What trains and infers, in the frameworks."""
+    for job in (paddle_run_check.JOB, paddle_launch.JOB):
+        if job in wanted:
+            evidence = runner.run_without_framework(evidence, job, left)
+    for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
     for job in training.JOBS:
         if job in wanted:
             evidence = run_training(runner, evidence, job, left)
-    if inference_latency.JOB in wanted:
-        evidence = runner.run(evidence, inference_latency.JOB, left)
-    return evidence, isolated
+    for job in (training_recipes.JOB, training_step.JOB, inference_latency.JOB, paddle_inference.JOB):
+        if job in wanted:
+            evidence = runner.run(evidence, job, left)
+    if data_loading.JOB in wanted:
+        evidence = run_data_loading(runner, evidence, left)
+    return evidence
 
 
 def _run_programs(

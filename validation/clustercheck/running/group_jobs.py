@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import all_reduce, bandwidth, collective, pairs, peer_ports, rdma_write
+from clustercheck.checks import (
+    all_reduce,
+    bandwidth,
+    collective,
+    data_loading,
+    pairs,
+    peer_ports,
+    rdma_write,
+    storage_io,
+)
 from clustercheck.checks.support import nccl, training
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome
@@ -14,7 +23,7 @@ from clustercheck.locate.faults import IsolationResult
 from clustercheck.locate.rounds import round_robin
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
-from clustercheck.running.job_runner import JobRunner, add_outcome, merge_runs
+from clustercheck.running.job_runner import NO_NODE, JobRunner, add_outcome, merge_runs
 
 MIB = 1 << 20
 # Copies of the largest message that a program holds (jobs/collectives.py): the common data, its input, its
@@ -115,6 +124,18 @@ def run_training(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequenc
         found = runner.launch(evidence, job, nodes[:1], arguments, name=name, ranks_per_node=ranks)
         evidence = add_outcome(evidence, name, found)
     return evidence
+
+
+def run_data_loading(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """Training from files in memory and on the declared storage that the nodes have mounted."""
+    job = runner.suite.jobs[data_loading.JOB]
+    places = storage_io.places_of(evidence, nodes)
+    found = NO_NODE if not nodes else runner.launch(
+        evidence, data_loading.JOB, nodes, {**job.arguments, "storage": storage_io.HERE},
+        timeout_s=job.timeout_s * (1 + max(map(len, places.values()), default=0)),
+        more_arguments={node: storage_io.mount_arguments(of_node) for node, of_node in places.items()},
+    )  # fmt: skip
+    return add_outcome(evidence, data_loading.JOB, found)
 
 
 def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:

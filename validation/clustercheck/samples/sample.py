@@ -24,6 +24,15 @@ from clustercheck.samples.nccl import nccl_logs
 from clustercheck.samples.nccl_loopback import loopback_verdict
 from clustercheck.samples.nccl_tests import nccl_tests_verdict
 from clustercheck.samples.rdma import gpudirect_verdict, rdma_write_verdict
+from clustercheck.samples.recipes import (
+    gpu_job,
+    launch_verdict,
+    loading_verdict,
+    predictor_verdict,
+    recipes_verdict,
+    stages_verdict,
+    step_verdict,
+)
 from clustercheck.samples.smi import (
     BUSES,
     DRIVER,
@@ -292,5 +301,11 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
             **{name: gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES]) for name in gpus.JOBS},
             "inference": job("inference", names, [inference_verdict(r, nodes) for r in range(nodes)]),
             **_trainings(names),
+            "recipes": gpu_job("recipes", names, recipes_verdict),
+            "paddle_launch": job("paddle_launch", names, [launch_verdict(r, nodes) for r in range(nodes)]),
+            "paddle_inference": gpu_job("paddle_inference", names, predictor_verdict),
+            "step_trace": gpu_job("step_trace", names, step_verdict),
+            "sharding_stages": gpu_job("sharding_stages", names, stages_verdict),
+            "data_loading": gpu_job("data_loading", names, loading_verdict),
         },
     )

@@ -241,11 +241,12 @@ def test_active_rdma_ports_add_up() -> None:
 
 def test_suites() -> None:
     assert [(name, suite.limit_min) for name, suite in suites().items()] == [
-        ("quick", 2), ("standard", 15), ("full", 75), ("burn-in", 315),
+        ("quick", 2), ("standard", 15), ("full", 75), ("burn-in", 315), ("seeds", 20),
     ]  # fmt: skip
     for suite in suites().values():
         assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)
-        assert suite.selected() == tuple(check for check in CHECKS if check.id not in suite.without)
+        chosen = [check.id for check in CHECKS] if suite.checks == "all" else suite.checks
+        assert {check.id for check in suite.selected()} == set(chosen) - set(suite.without)
         for name, job in suite.jobs.items():
             module = importlib.import_module(f"clustercheck.jobs.{job.program or name}")
             assert getattr(module, "ALONE", False) is job.alone

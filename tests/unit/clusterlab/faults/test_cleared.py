@@ -140,7 +140,7 @@ def test_a_resolver_that_nobody_kept_is_not_lost_in_silence(here: Here) -> None:
 # --- what is laid into the training image
 
 
-@pytest.mark.parametrize("kind", ["sums-wrong", "rank-raises"])
+@pytest.mark.parametrize("kind", ["sums-wrong", "rank-raises", "samples-repeated"])
 def test_a_spoiled_image_is_whole_again_where_docker_is_stopped_too(here: Here, kind: str) -> None:
     packages = Path(f"{here.root}/layer{PACKAGE_DIRECTORY}")
     packages.mkdir(parents=True)

@@ -24,12 +24,13 @@ class PaddleFramework:
         self.no_grad = paddle.no_grad
         self.tensor = paddle.to_tensor
         self.precisions: tuple[str, ...] = ("fp32",)
+        self._core = importlib.import_module(
+            "paddle.base" if hasattr(paddle, "base") else "paddle.fluid"
+        ).core
         if world.on_gpu:
             found = paddle.device.cuda.get_device_properties()
             ampere = (found.major, found.minor) >= (8, 0)
             self.precisions = ("fp32", "tf32", "amp_fp16", "bf16") if ampere else ("fp32", "amp_fp16")
-            base = importlib.import_module("paddle.base" if hasattr(paddle, "base") else "paddle.fluid")
-            self._core = base.core
             paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
 
     def conv(self, given: int, out: int, size: int, stride: Any = 1, groups: int = 1) -> Any:
@@ -91,10 +92,51 @@ class PaddleFramework:
 
         return step
 
+    def scaled_stepper(self, model: Any, rate: float) -> tuple[Callable[[Any], None], Callable[[], float]]:
+        """Backward and update as `stepper`, by Paddle's GradScaler; and the scale of the loss by then.
+
+        The scale is 0 where Paddle does not scale: on a CPU.
+        """
+        optimiser = self._paddle.optimizer.Momentum(rate, momentum=0.9, parameters=model.parameters())
+        scaler = self._paddle.amp.GradScaler()
+
+        def step(loss: Any) -> None:
+            scaler.scale(loss).backward()
+            scaler.step(optimiser)
+            scaler.update()
+            optimiser.clear_grad()
+
+        return step, lambda: float(scaler.state_dict().get("scale", 0.0))
+
+    def flat_gradients(self, model: Any) -> Any:
+        """All gradients in one array on the host; they are cleared."""
+        trained = [each for each in model.parameters() if not each.stop_gradient]
+        flat = self._paddle.concat([parameter.grad.detach().flatten() for parameter in trained])
+        model.clear_gradients()
+        return self.host(flat)
+
+    def recompute_each(self, layers: Any) -> Any:
+        """The same layers one after the other, each computed again in the backward pass."""
+        recompute = importlib.import_module("paddle.distributed.fleet.utils").recompute
+
+        class Recomputed(self.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = layers
+
+            def forward(self, x: Any) -> Any:
+                for layer in self.inner:
+                    x = recompute(layer, x)
+                return x
+
+        return Recomputed()
+
     def forget_peak_memory(self) -> None:
         """Restart the measurement of peak memory."""
+        gc.collect()  # of the model before, some of which may go round in circles
+        if not self._world.on_gpu and hasattr(self._core, "host_memory_stat_reset_peak_value"):
+            self._core.host_memory_stat_reset_peak_value("Allocated", 0)
         if self._world.on_gpu:
-            gc.collect()  # of the model before, some of which may go round in circles
             cuda = self._paddle.device.cuda
             cuda.empty_cache()
             if hasattr(cuda, "reset_max_memory_allocated"):
@@ -103,3 +145,11 @@ class PaddleFramework:
     def peak_memory_bytes(self) -> int | None:
         """The peak memory of tensors on the GPU; None on a CPU."""
         return int(self._paddle.device.cuda.max_memory_allocated()) if self._world.on_gpu else None
+
+    def peak_tensor_bytes(self) -> int | None:
+        """Since `forget_peak_memory`, on a CPU too; None if this version cannot forget it, or counts none."""
+        if self._world.on_gpu:
+            forgets = hasattr(self._paddle.device.cuda, "reset_max_memory_allocated")
+            return self.peak_memory_bytes() if forgets else None
+        peak = getattr(self._core, "host_memory_stat_peak_value", None)
+        return None if peak is None else int(peak("Allocated", 0))

@@ -1,0 +1,169 @@
+"""A user's script by Paddle's launcher: what went wrong, on which node, and what all nodes together show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.malformed import require_not_run
+
+from clustercheck.checks import paddle_launch as checked
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
+
+
+def judged(evidence: Evidence) -> dict[str | None, Result]:
+    return {one.subject.node: one for one in evaluate(checked.CHECK, evidence)}
+
+
+def says(node: str, **answer: Any) -> seeding.Inject:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == node:
+            verdict["launched"].update(answer)
+
+    return seeding.verdicts(checked.JOB, change)
+
+
+def test_the_last_error_of_its_processes_is_the_reason() -> None:
+    log = "workerlog.0: Traceback\nValueError: one\nRuntimeError: NCCL error 2\nLAUNCH INFO exit\n"
+    result = judged(says("gpu02", exit_code=1, log=log)(sample.healthy()))["gpu02"]
+    assert result.verdict is Verdict.FAIL
+    assert result.because == "paddle.distributed.launch ended with 1: RuntimeError: NCCL error 2"
+    silent = judged(says("gpu02", exit_code=137, log="")(sample.healthy()))["gpu02"]
+    assert silent.because == "paddle.distributed.launch ended with 137: its processes named no error"
+
+
+def test_one_node_that_differs_is_named_alone() -> None:
+    def differs(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for trainer in verdict["trainers"]:
+            if rank.node == "gpu02":
+                trainer["parameters_sha256"] = "f" * 64
+
+    found = judged(seeding.verdicts(checked.JOB, differs)(sample.healthy()))
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.PASS,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.PASS,
+    }
+
+
+def test_samples_that_no_process_had_are_counted() -> None:
+    def omits(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu03":
+            verdict["trainers"][0]["seen"][1] = []
+
+    found = judged(seeding.verdicts(checked.JOB, omits)(sample.healthy()))
+    assert {one.because for one in found.values()} == {"3 of 100 samples were not trained on in epoch 2"}
+
+
+def test_the_loss_of_one_process_may_rise_where_that_of_all_falls() -> None:
+    def rises(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu01":
+            verdict["trainers"][0]["losses"] = [0.4, 0.41]
+
+    found = judged(seeding.verdicts(checked.JOB, rises)(sample.healthy()))
+    assert {one.verdict for one in found.values()} == {Verdict.PASS}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trainers", None),
+        ("trainers", [{}]),
+        ("processes", 0),
+        ("all_processes", "24"),
+        ("samples", 10**9),
+        ("epochs", 3),
+    ],
+)
+def test_what_cannot_be_read_is_not_run_and_nobody_knows_of_the_samples(key: str, value: object) -> None:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            verdict[key] = value
+
+    found = judged(seeding.verdicts(checked.JOB, change)(sample.healthy()))
+    assert {one.verdict for one in found.values()} == {Verdict.NOT_RUN}
+
+
+def only_gpu02(change: Callable[[seeding.Raw], object]) -> seeding.Inject:
+    def on(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            change(verdict)
+
+    return seeding.verdicts(checked.JOB, on)
+
+
+def test_a_gpu_that_paddle_did_not_use_is_counted_and_a_cpu_needs_one_process() -> None:
+    def seven(verdict: seeding.Raw) -> None:
+        verdict.update(trainers=verdict["trainers"][:7], processes=7)
+
+    result = judged(only_gpu02(seven)(sample.healthy()))["gpu02"]
+    assert (result.verdict, result.because) == (Verdict.FAIL, "Paddle trained on 7 of 8 GPUs")
+
+    def on_cpu(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        first = verdict["trainers"][0]
+        seen = [list(range(rank.rank, 102, 3)) for _ in first["seen"]]
+        seen = [[number % 100 for number in epoch] for epoch in seen]
+        first.update(device="cpu", world=3, seen=seen)
+        verdict.update(trainers=[first], processes=1, all_processes=3)
+
+    found = judged(seeding.verdicts(checked.JOB, on_cpu)(sample.healthy()))
+    assert {one.verdict for one in found.values()} == {Verdict.PASS}
+
+
+def test_instances_of_mig_are_not_counted_as_gpus() -> None:
+    def seven(verdict: seeding.Raw) -> None:
+        verdict.update(trainers=verdict["trainers"][:7], processes=7)
+
+    split = seeding.smi("gpu02", 0, "mig_mode/current_mig", "Enabled")
+    result = judged(seeding.chain(split, only_gpu02(seven))(sample.healthy()))["gpu02"]
+    assert "GPUs" not in result.because
+
+
+def test_a_launcher_that_waits_is_told_from_one_that_fails() -> None:
+    result = judged(says("gpu02", exit_code=None)(sample.healthy()))["gpu02"]
+    assert result.because == "paddle.distributed.launch did not end within 120.0 s"
+
+
+def test_of_two_nodes_that_differ_both_are_suspected() -> None:
+    def differs(verdict: seeding.Raw) -> None:
+        for trainer in verdict["trainers"]:
+            trainer["parameters_sha256"] = "f" * 64
+
+    found = judged(only_gpu02(differs)(sample.healthy(2)))
+    assert {one.verdict for one in found.values()} == {Verdict.FAIL}
+
+
+def test_a_sample_that_does_not_exist_is_noticed() -> None:
+    def invents(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu03":
+            verdict["trainers"][7]["seen"][0][-1] = 999  # in place of one that was there twice
+
+    found = judged(seeding.verdicts(checked.JOB, invents)(sample.healthy()))
+    assert {one.verdict for one in found.values()} == {Verdict.FAIL}
+    assert "120 samples in epoch 1, 120 expected" in found["gpu01"].because
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"rank": None}, {"world": "24"}, {"device": None}, {"parameters_sha256": None},
+        {"parameters_sha256": "e"}, {"losses": None}, {"losses": [0.5]}, {"losses": [0.5, "0.3"]},
+        {"losses": [0.5, float("nan")]}, {"seen": None}, {"seen": [None, None]}, {"seen": [["1"], ["1"]]},
+        {"seen": [[1] * 200_000, [1]]},
+    ],
+    ids=lambda trainer: str(trainer)[:40],
+)  # fmt: skip
+def test_a_process_whose_answer_has_another_form_is_not_run(trainer: dict[str, Any]) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict["trainers"][2].update(trainer))
+
+
+@pytest.mark.parametrize("key", ["processes", "all_processes", "samples", "epochs"])
+@pytest.mark.parametrize("value", [True, 0, -1, "8", None])
+def test_a_count_of_another_form_is_not_run(key: str, value: object) -> None:
+    require_not_run(checked.CHECK, lambda verdict: verdict.update({key: value}))

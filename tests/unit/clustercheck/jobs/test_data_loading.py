@@ -1,0 +1,81 @@
+"""The files that training is loaded from: what is written, read back, counted and removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from clustercheck.jobs import data_loading as program
+
+CHOSEN = {"samples": 4, "side": 2}
+
+
+def world(rank: int = 3) -> SimpleNamespace:
+    return SimpleNamespace(rank=rank, set_phase=lambda *_args, **_more: None)
+
+
+def test_samples_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    directory = tmp_path / "own"
+    program.write_samples(directory, 3, 12)
+    assert sorted(path.name for path in directory.iterdir()) == ["0", "1", "2"]
+    contents = {program.read_sample(directory, number) for number in range(3)}
+    assert len(contents) == 3
+    assert all(len(content) == 12 and right for content, right in contents)
+
+
+def test_another_byte_and_another_file_are_noticed(tmp_path: Path) -> None:
+    directory = tmp_path / "own"
+    program.write_samples(directory, 2, 12)
+    content = bytearray((directory / "0").read_bytes())
+    content[9] ^= 1
+    (directory / "0").write_bytes(content)
+    assert program.read_sample(directory, 0)[1] is False
+    (directory / "0").write_bytes((directory / "1").read_bytes())
+    assert program.read_sample(directory, 0)[1] is False
+    assert program.read_sample(directory, 1)[1] is True
+
+
+@pytest.mark.parametrize(
+    ("numbers", "right", "counts"),
+    [
+        ([0, 1, 2], 3, (0, 0, 0)),
+        ([0, 2], 2, (0, 1, 0)),
+        ([0, 1, 2, 2, 2], 5, (0, 0, 1)),
+        ([2, 1, 0], 2, (1, 0, 0)),
+    ],
+)
+def test_samples_are_counted(numbers: list[int], right: int, counts: tuple[int, int, int]) -> None:
+    found = program.count_samples(numbers, right, 3)
+    assert (found["wrong"], found["missing"], found["twice"]) == counts
+    assert bool(program.place_problem({"unable": "", **found})) is any(counts)
+
+
+def test_a_ranks_directory_is_its_own_and_is_removed_whatever_happens(tmp_path: Path) -> None:
+    (tmp_path / f"{program.PREFIX}3").mkdir()
+    (tmp_path / f"{program.PREFIX}3" / "of an earlier run").touch()
+    (tmp_path / "of others").touch()
+    with pytest.raises(ValueError, match="stop"), program._prepare(world(), str(tmp_path), CHOSEN) as found:
+        directory, unable = found
+        assert (directory, unable) == (tmp_path / f"{program.PREFIX}3", "")
+        assert len(list(directory.iterdir())) == 4
+        raise ValueError("stop")
+    assert [path.name for path in tmp_path.iterdir()] == ["of others"]
+
+
+def test_where_it_cannot_write_it_says_why(tmp_path: Path) -> None:
+    with program._prepare(world(), str(tmp_path / "none"), CHOSEN) as (_, unable):
+        assert unable == "it is no directory"
+    (tmp_path / f"{program.PREFIX}3").symlink_to(tmp_path)
+    with program._prepare(world(), str(tmp_path), CHOSEN) as (_, unable):
+        assert unable.startswith("FileExistsError")
+    assert tmp_path.is_dir()
+
+
+def test_storage_is_found_by_how_its_path_begins(tmp_path: Path) -> None:
+    for name in ("storage-1", "storage-0", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "storage-2").touch()
+    found = program.find_storage(str(tmp_path / "storage-"))
+    assert found == [str(tmp_path / "storage-0"), str(tmp_path / "storage-1")]

@@ -1,0 +1,55 @@
+"""The launcher's command line, and what its processes leave."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from clustercheck.jobs import paddle_launch as program
+
+
+def test_the_command_is_a_users_and_nothing_of_our_ranks_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PADDLE_TRAINER_ID", "CLUSTERCTL_BACKEND", "FLAGS_selected_gpus", "NVIDIA_TF32_OVERRIDE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "rank-0.nccl")
+    world = SimpleNamespace(rank=1, size=2, address="192.0.2.2")
+    numbers = {"samples": 40, "batch": 4, "epochs": 2, "seed": 7}
+    words = program.make_command(world, "192.0.2.1:9000", 8, Path("/d"), numbers)  # type: ignore[arg-type]
+    line = " ".join(words)
+    for name in ("PADDLE_TRAINER_ID", "CLUSTERCTL_BACKEND", "FLAGS_selected_gpus", "NVIDIA_TF32_OVERRIDE"):
+        assert f"--unset={name}" in words
+    assert "GLOO_SOCKET_IFNAME" not in line and "--unset=NCCL_DEBUG_FILE" in words
+    assert (
+        f"{sys.executable} -m paddle.distributed.launch --master 192.0.2.1:9000 --nnodes 2 --nproc_per_node "
+        "8 --host 192.0.2.2 --rank 1 --log_dir /d/log"
+    ) in line
+    assert line.endswith("launched_training.py /d 40 4 2 7")
+
+
+def test_what_processes_wrote_and_printed_is_read(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"trainer-{rank}.json").write_text(json.dumps({"rank": rank}))
+    (tmp_path / "trainer-2.json").write_text("{")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "workerlog.0").write_text("x" * 10_000 + "the end")
+    (tmp_path / "log" / "workerlog.1").write_text("short")
+    (tmp_path / "log" / "envlog.0").write_text("PATH=")
+    assert program.read_trainers(tmp_path) == [{"rank": 0}, {"rank": 1}]
+    logs = program.read_logs(tmp_path)
+    assert "the end\nworkerlog.1: short" in logs and "PATH" not in logs
+    assert len(logs) <= program.MAX_LOG
+
+
+def test_without_cuda_a_node_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimpleNamespace(
+        is_compiled_with_cuda=lambda: False, cuda=SimpleNamespace(device_count=lambda: 4)
+    )
+    monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(device=device))
+    assert program.count_processes() == 1
+    device.is_compiled_with_cuda = lambda: True
+    assert program.count_processes() == 4

@@ -1,0 +1,251 @@
+"""A plain script by paddle.distributed.launch on all nodes: does it start, divide the samples and agree?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
+
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import broken, commonest, has_mig, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+
+JOB = "paddle_launch"
+SHOWN = 600  # characters of what was printed, the last
+MAX_SAMPLES = 100_000
+
+Trainer = Mapping[str, Any]
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The launcher's end, its processes, their parameters; then samples and losses of all nodes together."""
+    node = str(subject.node)
+    outcome = outcome_of(evidence, JOB)
+    ranks = ranks_of(outcome, node)
+    if not ranks:
+        raise NotDoneError(evidence.dropped.get(node, "no rank ran on this node"))
+    if not outcome.good:
+        return broken(outcome, subject)
+    answer = ranks[0].verdict or {}
+    if (finding := _ended_badly(answer)) is not None:
+        return finding
+    trainers = trainers_of(ranks[0])
+    if (finding := _too_few(evidence, node, answer, trainers)) is not None:
+        return finding
+    votes = evidence.once(_parameters)
+    for trainer in trainers:
+        if because := _problem(trainer, votes):
+            return failed(f"process {trainer['rank']}: {because}", "wrong", "as on all processes")
+    if because := evidence.once(_sample_problem) or evidence.once(_loss_problem):
+        return failed(because, "wrong", "each sample once an epoch, and a loss that falls")
+    return passed(
+        f"{len(trainers)} of {answer['all_processes']} processes",
+        "each sample once an epoch",
+        evidence={
+            "devices": sorted({str(trainer["device"])[:20] for trainer in trainers}),
+            "losses": list(trainers[0]["losses"]),
+            "command": str(answer["launched"].get("command"))[-SHOWN:],
+        },
+    )
+
+
+def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
+    launched = answer.get("launched")
+    if not isinstance(launched, Mapping) or "exit_code" not in launched:
+        raise CannotReadError("the rank does not say how the launcher ended")
+    more = {"printed": str(launched.get("text"))[-SHOWN:], "log": str(launched.get("log"))[-2 * SHOWN :]}
+    if launched["exit_code"] is None:
+        because = f"paddle.distributed.launch did not end within {launched.get('limit_s')} s"
+        return failed(because, "no end", "exit code 0", evidence=more)
+    if launched["exit_code"] != 0:
+        lines = [line for line in str(launched.get("log")).splitlines() if "Error" in line]
+        last = first_line(lines[-1]) if lines else "its processes named no error"
+        because = f"paddle.distributed.launch ended with {launched['exit_code']}: {last}"
+        return failed(because, f"exit code {launched['exit_code']}", "exit code 0", evidence=more)
+    return None
+
+
+def trainers_of(rank: RankOutcome) -> list[Trainer]:
+    """What a node's processes wrote. Raises CannotReadError where that is none of it, or malformed."""
+    answer = rank.verdict or {}
+    trainers = answer.get("trainers")
+    if not isinstance(trainers, list) or not all(map(_is_whole, trainers)):
+        raise CannotReadError(f"the processes on {rank.node} did not report all of their training")
+    for key in ("processes", "all_processes", "samples", "epochs"):
+        if not _is_count(answer.get(key)) or answer[key] > MAX_SAMPLES:
+            raise CannotReadError(f"the rank on {rank.node} does not say how it was launched")
+    if any(len(trainer["seen"]) != answer["epochs"] for trainer in trainers):
+        raise CannotReadError(f"a process on {rank.node} did not report every epoch")
+    return trainers
+
+
+def _is_whole(trainer: object) -> bool:
+    if not isinstance(trainer, Mapping):
+        return False
+    seen, losses, parameters = (trainer.get(key) for key in ("seen", "losses", "parameters_sha256"))
+    return (
+        isinstance(trainer.get("rank"), int)
+        and isinstance(trainer.get("world"), int)
+        and isinstance(trainer.get("device"), str)
+        and isinstance(parameters, str)
+        and len(parameters) >= 16
+        and isinstance(losses, list)
+        and len(losses) > 1
+        and all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses)
+        and isinstance(seen, list)
+        and all(
+            isinstance(epoch, list)
+            and len(epoch) <= MAX_SAMPLES
+            and all(isinstance(number, int) for number in epoch)
+            for epoch in seen
+        )
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _too_few(
+    evidence: Evidence, node: str, answer: Mapping[str, Any], trainers: list[Trainer]
+) -> Finding | None:
+    if len(trainers) != answer["processes"]:
+        because = f"{len(trainers)} of {answer['processes']} processes finished their training"
+        return failed(because, len(trainers), answer["processes"], unit="processes")
+    gpus = evidence.gpu_count(node)
+    on_gpus = any(trainer["device"].startswith("gpu") for trainer in trainers)
+    if on_gpus and len(trainers) < gpus and not has_mig(evidence, node):
+        because = f"Paddle trained on {len(trainers)} of {gpus} GPUs"
+        return failed(because, len(trainers), gpus, unit="GPUs")
+    worlds = {trainer["world"] for trainer in trainers}
+    if worlds != {answer["all_processes"]}:
+        because = f"the processes found {min(worlds)} of {answer['all_processes']} processes of all nodes"
+        return failed(because, min(worlds), answer["all_processes"], unit="processes")
+    return None
+
+
+def _parameters(evidence: Evidence) -> set[str]:
+    """The hashes that most nodes have, each with one vote."""
+    votes: Counter[str] = Counter()
+    for rank in outcome_of(evidence, JOB).ranks:
+        try:
+            here = Counter(str(trainer["parameters_sha256"]) for trainer in trainers_of(rank))
+        except CannotReadError:
+            continue
+        votes.update(commonest(here))
+    return commonest(votes)
+
+
+def _problem(trainer: Trainer, votes: set[str]) -> str:
+    if trainer["parameters_sha256"] not in votes or len(votes) > 1:
+        return "it ends with other parameters than the others"
+    return ""
+
+
+def _sample_problem(evidence: Evidence) -> str:
+    """What is wrong with the samples of all processes: each once, except those that make the parts equal."""
+    ranks = outcome_of(evidence, JOB).ranks
+    trainers = [trainer for rank in ranks for trainer in trainers_of(rank)]
+    answer = ranks[0].verdict or {}
+    samples, world = answer["samples"], answer["all_processes"]
+    whole = -(-samples // world) * world
+    for epoch in range(answer["epochs"]):
+        counted = Counter(number for trainer in trainers for number in trainer["seen"][epoch])
+        missing = sum(number not in counted for number in range(samples))
+        if missing:
+            return f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
+        total = sum(counted.values())
+        if total != whole or len(counted) != samples:
+            return f"{total} samples in epoch {epoch + 1}, {whole} expected: processes share some"
+    return ""
+
+
+def _loss_problem(evidence: Evidence) -> str:
+    """Of all processes together: each epoch has the same samples, a process has others each time."""
+    trainers = [trainer for rank in outcome_of(evidence, JOB).ranks for trainer in trainers_of(rank)]
+    first, last = (fmean(trainer["losses"][place] for trainer in trainers) for place in (0, -1))
+    return "" if last < first else f"the loss did not fall: {first:.4f} to {last:.4f}"
+
+
+def _on(change: Callable[[seeding.Raw], None], node: str = "gpu02") -> seeding.Inject:
+    def on(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == node:
+            change(verdict)
+
+    return seeding.verdicts(JOB, on)
+
+
+def _launched(**answer: Any) -> seeding.Inject:
+    return _on(lambda verdict: verdict["launched"].update(answer))
+
+
+def _trained(**answer: Any) -> seeding.Inject:
+    return _on(lambda verdict: verdict["trainers"][3].update(answer))
+
+
+def _everywhere(**answer: Any) -> seeding.Inject:
+    def on(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for trainer in verdict["trainers"]:
+            trainer.update(answer)
+
+    return seeding.verdicts(JOB, on)
+
+
+def _shares(verdict: seeding.Raw) -> None:
+    """A process that reads what another one does, as without a DistributedBatchSampler."""
+    verdict["trainers"][3]["seen"] = verdict["trainers"][2]["seen"]
+
+
+def _twice(verdict: seeding.Raw) -> None:
+    for epoch in verdict["trainers"][3]["seen"]:
+        epoch.append(epoch[0])
+
+
+LOG = "Traceback (most recent call last):\nRuntimeError: NCCL error 2, unhandled system error\n"
+_NODE = Subject("gpu02")
+CHECK = Check(
+    id="paddle-launch",
+    title="paddle.distributed.launch",
+    section=Section.TRAINING,
+    scope=Scope.GROUP,
+    severity=Severity.CRITICAL,
+    measures="whether a plain script of a user trains on all GPUs of all nodes, each sample once an epoch, "
+    "with equal parameters",
+    method="python -m paddle.distributed.launch on every node at once, with --host and the interface; a "
+    "script of DataParallel, DistributedBatchSampler and DataLoader",
+    requires="the training image on every node; free TCP ports between the nodes (peer-ports)",
+    expectation="exit code 0 on every node, a process for each GPU, equal hashes of the parameters, every "
+    "sample once an epoch except those that make the parts equal, a loss that falls",
+    remedy="Read the log of the process that failed. If all wait for each other, compare the interface, "
+    "/etc/hosts (no 127.0.1.1 for the host's name), peer-ports; if training-numerics fails, too, that first.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        SeededFault("launcher-fails", _launched(exit_code=1, log=LOG), _NODE),
+        SeededFault("launcher-waits", _launched(exit_code=None), _NODE),
+        SeededFault("process-missing", _on(lambda verdict: verdict["trainers"].pop()), _NODE),
+        SeededFault(
+            "gpu-not-used",
+            _on(lambda verdict: verdict.update(trainers=verdict["trainers"][:7], processes=7)),
+            _NODE,
+        ),
+        SeededFault("node-by-itself", _trained(world=8), _NODE),
+        SeededFault("other-parameters", _trained(parameters_sha256="f" * 64), _NODE),
+        SeededFault("loss-does-not-fall", _everywhere(losses=[0.4, 0.4]), _NODE),
+        SeededFault("samples-shared", _on(_shares), _NODE),
+        SeededFault("sample-twice", _on(_twice), _NODE),
+        SeededFault("nothing-told", _on(lambda verdict: verdict.pop("launched")), _NODE, Verdict.NOT_RUN),
+        SeededFault("epoch-missing", _trained(seen=[]), _NODE, Verdict.NOT_RUN),
+        SeededFault(
+            "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGKILL"), _NODE
+        ),
+        SeededFault("not-run", lambda e: seeding.without_job(e, JOB), _NODE, Verdict.NOT_RUN),
+    ),
+)

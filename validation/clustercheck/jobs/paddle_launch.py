@@ -1,0 +1,101 @@
+"""A plain script by ``paddle.distributed.launch`` on every node, as users start it: launched_training.py.
+
+One rank a node starts the launcher, which starts a process for each GPU (one where Paddle has no CUDA) and
+finds the other nodes by itself. All is as a user would type it, with ``--host`` and the interface, without
+which it waits for ever where /etc/hosts names the host 127.0.1.1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import nccl_tests
+else:  # on a node they are single files, not a package
+    nccl_tests = importlib.import_module(f"{__package__}.nccl_tests" if __package__ else "nccl_tests")
+
+SCRIPT = "launched_training.py"
+# Of our ranks: the launcher makes its own, and what is left of these would silently override its options.
+RANK_VARIABLES = ("PADDLE_", "FLAGS_selected_gpus", "CLUSTERCTL_", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG")
+MAX_LOG = 4000  # characters of what a process printed, the last
+
+join = nccl_tests.join
+
+
+def count_processes() -> int:
+    """How many processes a user starts on this node: one for each GPU that Paddle sees."""
+    paddle: Any = importlib.import_module("paddle")
+    if not paddle.device.is_compiled_with_cuda():
+        return 1
+    return int(paddle.device.cuda.device_count())
+
+
+def make_command(
+    world: nccl_tests.MeetingWorld, master: str, processes: int, directory: Path, arguments: Mapping[str, Any]
+) -> list[str]:
+    """The command line on this node; all that is written goes to the directory."""
+    unset = sorted(name for name in os.environ if name.startswith(RANK_VARIABLES))
+    numbers = [str(int(arguments[key])) for key in ("samples", "batch", "epochs", "seed")]
+    return [
+        "env", *(f"--unset={name}" for name in unset), sys.executable, "-m", "paddle.distributed.launch",
+        "--master", master, "--nnodes", str(world.size), "--nproc_per_node", str(processes),
+        "--host", world.address, "--rank", str(world.rank), "--log_dir", str(directory / "log"),
+        str(Path(SCRIPT).absolute()), str(directory), *numbers,
+    ]  # fmt: skip
+
+
+def read_trainers(directory: Path) -> list[Any]:
+    """What this node's processes wrote, in order of names; without those that ended while they wrote."""
+    found = []
+    for path in sorted(directory.glob("trainer-*.json")):
+        with suppress(ValueError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def read_logs(directory: Path) -> str:
+    """The ends of what the processes printed, the last of each, until it is enough."""
+    logs = sorted(directory.glob("log/*workerlog.*")) or sorted(directory.glob("log/*"))
+    share = MAX_LOG // max(1, len(logs))
+    ends: Sequence[str] = [
+        f"{path.name}: {path.read_text(encoding='utf-8', errors='replace')[-share:]}" for path in logs
+    ]
+    return "\n".join(ends)[-MAX_LOG:]
+
+
+def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments: samples and batch (per process), epochs, seed, limit_each_s, limit_s, secret.
+
+    One sample fewer than the processes could share equally: one is trained on twice.
+    """
+    world.set_phase("counting the GPUs")
+    processes = count_processes()
+    with socket.socket() as one:
+        one.bind((world.address, 0))
+        port = one.getsockname()[1]
+    nodes = world.exchange([world.address, port, processes], "agreeing on the first node")
+    master = f"{nodes[0][0]}:{nodes[0][1]}"
+    directory = Path(f"launched-{world.rank}").absolute()
+    directory.mkdir()
+    together = sum(int(node[2]) for node in nodes)
+    samples = int(arguments["samples"]) * together - 1
+    words = make_command(world, master, processes, directory, {**arguments, "samples": samples})
+    found = nccl_tests.run_program(world, "paddle.distributed.launch", words, directory / "launch")
+    return {
+        "ok": True,
+        "because": "",
+        "launched": {**found, "text": found["text"][-MAX_LOG:], "log": read_logs(directory)},
+        "trainers": read_trainers(directory),
+        "processes": processes,
+        "all_processes": together,
+        "samples": samples,
+        "epochs": int(arguments["epochs"]),
+    }
