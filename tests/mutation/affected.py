@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from tests.support.tree import ROOT
 
+NEAREST, SPREAD = 12, 8
 PACKAGE = ROOT / "validation" / "clustercheck"
 
 
@@ -17,6 +18,11 @@ def checks_of(file: str) -> list[str]:
     module = file.removesuffix(".py").replace("/", ".")
     near = {name: _distance(name, module) for name in _checks() if module in {name, *_all_imports(name)}}
     return sorted(near, key=lambda name: (near[name], name))
+
+
+def golden_of(modules: Sequence[str]) -> list[str]:
+    """Those whose golden verdicts are compared: all but where nearly every check is affected."""
+    return [*modules[:NEAREST], *modules[NEAREST::SPREAD]]
 
 
 def _distance(name: str, module: str) -> int:

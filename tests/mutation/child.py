@@ -2,7 +2,7 @@
 
 TREE is a copy of clustercheck's directory. Each mutant is judged in a process of its own, forked from this
 one, which has imported all but clustercheck: first by the self-test of the checks that it affects, then by
-their golden verdicts, then by the unit tests of its module.
+golden verdicts of these, then by the unit tests of its module.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.mutation.affected import golden_of
 
 PRELOADED = ("hypothesis", "jsonschema", "yaml", "click", "rich", "jinja2", "_pytest.assertion.rewrite")
 
@@ -79,7 +80,7 @@ def _judge(tree: Path, modules: list[str], tests: list[str]) -> str:
         if not proof.good:
             return f"self-test: {proof.check}: {proof.fault}"
     golden = importlib.import_module("tests.support.golden_verdicts")
-    for check in checks:
+    for check in (check for module in golden_of(modules) for check in _checks_of(module)):
         if golden.text_of(check) != golden.file_of(check).read_text(encoding="utf-8"):
             return f"golden verdicts: {check.id}"
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "60"]

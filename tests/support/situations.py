@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
 
-from tests.support import day_one
+from tests.support import day_one, planted
 from tests.support.varied_evidence import HEALTHY, Case, Varying, with_job
 
 from clustercheck.checks.base import Check, evaluate
@@ -68,6 +68,7 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
     yield from _baselines(check)
     for job in (check.job,) if check.job else ():
         yield from (Case(f"{job}: {words}", evidence) for words, evidence in _ends(job))
+    yield from planted.cases(check, varying)
     yield from varying.cases()
 
 
