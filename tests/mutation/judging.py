@@ -72,12 +72,13 @@ def _texts() -> Mapping[str, str]:
 
 
 def unit_tests_of(file: str) -> list[str]:
-    """The unit tests that name the module, or a check of it; of data, those of expectations."""
+    """The unit tests that name the module, or a check of it, and that of figures which are entered twice."""
     path = PACKAGE / file
+    twice = [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
     if path.suffix != ".py":
-        return [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
+        return twice
     ids = re.findall(r'\bid="([a-z0-9-]+)"', path.read_text(encoding="utf-8"))
     names = re.compile(
         "|".join([rf"\b{path.parent.name}(?:\.| import .*\b){path.stem}\b", *(f'"{one}"' for one in ids)])
     )
-    return [name for name, text in _texts().items() if names.search(text)]
+    return [*(name for name, text in _texts().items() if names.search(text)), *twice]

@@ -8,6 +8,7 @@ the subject's own node. A long text stands in full where it comes first, later b
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ MAX_FIGURES = 3
 MAX_COMPARED = 1
 MAX_PASSES = 1
 MAX_LINES = 3
-LONG = 48
-KEPT = 30
-MAX_EVIDENCE = 100
+LONG = 44
+KEPT = 28
+MAX_EVIDENCE = 64
 SEPARATOR = "\x1f"
 FAILED_ITSELF = "the check itself failed"
 
@@ -36,18 +37,21 @@ class Texts:
     """Long texts, each in full the first time."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+        self.beginnings: Counter[str] = Counter()
 
     def shortened(self, text: str) -> str:
-        """The text, or how it begins where it was said before and nothing else begins so."""
+        """The text the first time, then how it begins: numbered, where others begin so too."""
         text = text.replace("\n", "\\n")
         if len(text) <= LONG:
             return text
-        beginning = f"{text[:KEPT]}..."
-        if beginning not in self.known:
-            self.known[beginning] = text
-            return text
-        return beginning if self.known[beginning] == text else text
+        if label := self.labels.get(text):
+            return label
+        beginning = text[:KEPT]
+        self.beginnings[beginning] += 1
+        number = f"({self.beginnings[beginning]})" if self.beginnings[beginning] > 1 else ""
+        self.labels[text] = f"{beginning}...{number}"
+        return f"{text} {number}".rstrip()
 
 
 def file_of(check: Check) -> Path:
@@ -81,13 +85,15 @@ def _joined(texts: Texts, line: str) -> str:
 
 
 def _names(names: Sequence[str]) -> Iterator[str]:
-    """Cases by name: those of one place in one line."""
-    places: dict[str, list[str]] = {}
+    """Cases by name: those of one fault, one rank or one part in one line."""
+    places: dict[str, dict[str, list[str]]] = {}
     for name in names:
-        place, _, words = name.partition(" = ")
-        places.setdefault(place, []).append(words)
-    for place, words in places.items():
-        yield f"{place} = {', '.join(words)}" if any(words) else place
+        whole, _, words = name.partition(" = ")
+        above, colon, place = whole.rpartition(": ")
+        places.setdefault(above + colon or whole.partition(".")[0], {}).setdefault(place, []).append(words)
+    for above, some in places.items():
+        told = [f"{place} = {', '.join(words)}" if any(words) else place for place, words in some.items()]
+        yield (above if above.endswith(": ") else "") + " | ".join(told)
 
 
 def _lines(
@@ -148,8 +154,9 @@ def _words(check: Check, result: Result, before: Result | None) -> Iterator[str]
             yield f"{name} {_number(value)}"
     for name in ("waived", "simulated"):
         yield from (name for _ in range(getattr(result, name)))
-    if result.evidence and (before is None or result.evidence != before.evidence):
-        yield "evidence " + _cut(_compact(result.evidence))
+    known = before.evidence if before is not None else {}
+    if other := {key: one for key, one in result.evidence.items() if key not in known or known[key] != one}:
+        yield "evidence " + _cut(_compact(other))
     if before is None or result.verdict is not Verdict.PASS:
         yield from _figures(result.figures, before)
 
@@ -171,7 +178,7 @@ def _figures(figures: Sequence[Judged], before: Result | None) -> Iterator[str]:
             if before is None:
                 yield f"tolerance {_number(part.tolerance)}"
                 yield f"of {part.source}"
-    if len(figures) != len(known) or len(other) > most:
+    if (len(figures) != len(known) and figures) or len(other) > most:
         yield f"{len(other)} of {len(figures)} figures"
 
 

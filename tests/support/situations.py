@@ -106,6 +106,10 @@ def _made() -> Iterator[tuple[str, Evidence]]:
         nodes = tuple(replace(one, profile=name) for one in HEALTHY.spec.nodes)
         evidence = replace(HEALTHY, spec=replace(HEALTHY.spec, nodes=nodes))
         yield f"profile {name}", replace(evidence, profiles={name: profiles.load(name)})
+    acknowledged = on_node(acknowledged=datetime(2026, 11, 20, 12, tzinfo=UTC))
+    for time in (None, True, -1.0, "x"):
+        told = seeding.edit("gpu02", lambda raw, time=time: raw.update(clock_ended=time))(acknowledged)
+        yield f"gpu02 acknowledged, its clock_ended = {time!r}", told
     strict = NodeSettings(driver_version="570.148.08", image=sample.IMAGE, strict=True)
     yield "gpu02 is strict, with another driver declared", on_node(settings=strict)
     yield "gpu02 unreachable", seeding.unreachable("gpu02")(HEALTHY)

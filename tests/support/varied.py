@@ -70,7 +70,7 @@ def _instead(value: Any) -> Iterator[Named]:
     if isinstance(value, bool):
         others: tuple[Any, ...] = (not value, None, "x")
     elif isinstance(value, (int, float)):
-        others = (0, -1, *sizes(value), None, "x")
+        others = (0, -1, *sizes(value), None, "x", True)
     elif isinstance(value, str):
         others = (*texts(value), None, 7)
     elif isinstance(value, list):

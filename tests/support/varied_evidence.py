@@ -96,7 +96,7 @@ class Varying:
 
     def _of_part(self, part: str) -> Iterator[Case]:
         whole = HEALTHY.nodes[NODE].raw
-        counts = bool(self.check.counters)
+        counts = part in self.check.counters
 
         def told(value: Any) -> Evidence:
             return _with_part(part, json.dumps(value), counts)
