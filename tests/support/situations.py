@@ -66,6 +66,8 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
     for words, evidence in _clusters():
         yield Case(words, evidence)
     yield from _baselines(check)
+    if check.counters:
+        yield from _loads()
     for job in (check.job,) if check.job else ():
         yield from (Case(f"{job}: {words}", evidence) for words, evidence in _ends(job))
     yield from planted.cases(check, varying)
@@ -130,6 +132,13 @@ def _made() -> Iterator[tuple[str, Evidence]]:
     for bus in (True, False):
         words = "the bus" if bus else "the driver"
         yield f"gpu02's GPU 5 is gone from {words}", seeding.lose_gpu("gpu02", 5, from_bus=bus)(HEALTHY)
+    for count in (1, 2):
+        off_bus = seeding.edit("gpu02", lambda raw, count=count: _off_bus(raw, count))
+        yield f"{count} adapters of gpu02 are on no PCI bus", off_bus(HEALTHY)
+    yield "ports of gpu02 down, its topology unknown", seeding.edit("gpu02", _no_port)(HEALTHY)
+    unlisted = "2026-11-20T10:00:00.000000+0000 host kernel: nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): "
+    fatal = seeding.kernel_says("gpu02", f"{unlisted}29999, Fatal, Link 3 something new")
+    yield "gpu02 has a fatal SXid that is not listed", fatal(HEALTHY)
     yield "gpu02's GPU 5 is silent", seeding.silence("gpu02", 5)(HEALTHY)
     yield "gpu02's GPU 5 fell off the bus", seeding.fall_off_bus("gpu02", 5)(HEALTHY)
     mig = (seeding.smi("gpu02", gpu, "mig_mode/current_mig", "Enabled") for gpu in range(8))
@@ -138,6 +147,18 @@ def _made() -> Iterator[tuple[str, Evidence]]:
 
 def _without(some: Any, key: str) -> Any:
     return {name: one for name, one in some.items() if name != key}
+
+
+def _off_bus(raw: dict[str, Any], count: int) -> None:
+    for device in raw["infiniband"]["devices"][:count]:
+        device["address"] = ""
+
+
+def _no_port(raw: dict[str, Any]) -> None:
+    for device in raw["infiniband"]["devices"]:
+        for port in device["ports"]:
+            port.update(state="1: DOWN", phys_state="3: Disabled")
+    raw["topology"].update(stdout="", rc=1)
 
 
 def _virtual(kind: str) -> Callable[[dict[str, Any]], None]:
@@ -166,6 +187,16 @@ def _baselines(check: Check) -> Iterator[Case]:
     for node, gpu in (("gpu02", None), ("gpu02", 3), (EVERYWHERE, None)):
         exclusion = Exclusion(check.id, node, "ops", "known", LAST_DAY, gpu)
         yield Case(f"excluded on {exclusion.place}", replace(HEALTHY, exclusions=(exclusion,)))
+
+
+def _loads() -> Iterator[Case]:
+    """One job alone ran, everywhere or on two of the nodes: what is counted meanwhile is of its load."""
+    for job, outcome in HEALTHY.jobs.items():
+        yield Case(f"{job} alone ran", replace(HEALTHY, jobs={job: outcome}))
+        for nodes in (("gpu01", "gpu03"), ("gpu01",)):
+            ranks = tuple(rank for rank in outcome.ranks if rank.node in nodes)
+            some = replace(HEALTHY, jobs={job: replace(outcome, ranks=ranks)})
+            yield Case(f"{job} alone ran, on {' and '.join(nodes)}", some)
 
 
 def _ends(job: str) -> Iterator[tuple[str, Evidence]]:
