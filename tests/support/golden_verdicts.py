@@ -172,6 +172,8 @@ def _figures(figures: Sequence[Judged], before: Result | None) -> Iterator[str]:
         yield f"{figure.metric}{label} {_number(figure.measured)} {figure.unit}: {one.verdict.value}"
         if before is None and figure.conditions:
             yield _cut(_compact(figure.conditions))
+        if before is None and figure.effect is not None:
+            yield f"effect {_number(figure.effect.least)}"
         for part in one.parts:
             limit = f"{_number(part.limit)}, margin {_number(part.margin)}"
             yield f"{part.part.value} {part.verdict.value} {limit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 from tests.support import day_one, planted
 from tests.support.varied_evidence import HEALTHY, Case, Varying, with_job
 
-from clustercheck.checks.base import Check, evaluate
+from clustercheck.checks.base import Check, SeededFault, evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
@@ -59,12 +60,13 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
     yield Case("healthy", HEALTHY, compared=False)
     for fault in check.faults:
         yield Case(f"fault {fault.name}", fault.inject(HEALTHY))
+        yield from _twisted(fault)
     for size in SIZES:
         yield Case(f"{size} healthy nodes", _of_size(size), compared=False)
     for name in day_one.SYSTEMS:
         yield Case(name, _day_one(name), compared=False)
     for words, evidence in _clusters():
-        yield Case(words, evidence)
+        yield Case(words, evidence, compared=not words.startswith("profile "))
     yield from _baselines(check)
     if check.counters:
         yield from _loads()
@@ -72,6 +74,35 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
         yield from (Case(f"{job}: {words}", evidence) for words, evidence in _ends(job))
     yield from planted.cases(check, varying)
     yield from varying.cases()
+
+
+def _twisted(fault: SeededFault) -> Iterator[Case]:
+    """The fault under another condition: MIG is on, nothing is declared, the nodes are virtual machines."""
+    nodes = tuple(replace(one, gpu_count=None, profile="", gpu_model="") for one in HEALTHY.spec.nodes)
+    undeclared = replace(HEALTHY, spec=replace(HEALTHY.spec, nodes=nodes), profiles={})
+    others = (
+        ("MIG on", _with_mig()),
+        ("nothing declared", undeclared),
+        ("virtual machines", _virtual_machines()),
+    )
+    for words, evidence in others:
+        with suppress(LookupError):  # what the fault changes is not there
+            yield Case(f"{words}: fault {fault.name}", fault.inject(evidence))
+
+
+@cache
+def _with_mig() -> Evidence:
+    mig = (
+        seeding.smi(node, gpu, "mig_mode/current_mig", "Enabled")
+        for node in HEALTHY.nodes
+        for gpu in range(8)
+    )
+    return seeding.chain(*mig)(HEALTHY)
+
+
+@cache
+def _virtual_machines() -> Evidence:
+    return seeding.chain(*(seeding.edit(name, _virtual("kvm")) for name in HEALTHY.nodes))(HEALTHY)
 
 
 @cache

@@ -16,27 +16,30 @@ Named = tuple[str, Any]
 Matters = Callable[[Any], bool]
 MAX_SHAPES = 20
 MANY = 4
+DEEP = 8
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Of the GPUs in the XML of nvidia-smi, this one is varied.
 GPU = 3
 
 
-def variants(value: Any, matters: Matters) -> Iterator[Named]:
+def variants(value: Any, matters: Matters, depth: int = DEEP) -> Iterator[Named]:
     """What is changed and into what, as `devices[0].name = "x"`, and the value with that change.
 
     What may be nothing, ``matters`` says, without a change of any result, is varied no further.
     """
-    for path, words, changed in _changes(value, matters):
+    for path, words, changed in _changes(value, matters, depth):
         yield f"{path.lstrip('. ')} = {words}", changed
 
 
-def _changes(value: Any, matters: Matters) -> Iterator[tuple[str, str, Any]]:
+def _changes(value: Any, matters: Matters, depth: int) -> Iterator[tuple[str, str, Any]]:
     for words, other in _instead(value):
         yield "", words, other
-    if not (value and isinstance(value, (str, list, dict))) or not (matters(None) or matters(type(value)())):
+    if not (depth and value and isinstance(value, (str, list, dict))):
+        return
+    if not (matters(None) or matters(type(value)())):
         return
     if isinstance(value, str):
-        yield from _of_text(value, matters)
+        yield from _of_text(value, matters, depth)
     elif isinstance(value, dict):
         for key in _unlike(value):
             yield f".{key}", "(gone)", {name: one for name, one in value.items() if name != key}
@@ -44,7 +47,9 @@ def _changes(value: Any, matters: Matters) -> Iterator[tuple[str, str, Any]]:
             def with_key(other: Any, key: str = key) -> dict[str, Any]:
                 return {**value, key: other}
 
-            for path, words, other in _changes(value[key], lambda other, use=with_key: matters(use(other))):
+            for path, words, other in _changes(
+                value[key], lambda other, use=with_key: matters(use(other)), depth - 1
+            ):
                 yield f".{key}{path}", words, with_key(other)
     else:
         last = len(value) - 1
@@ -53,7 +58,7 @@ def _changes(value: Any, matters: Matters) -> Iterator[tuple[str, str, Any]]:
             yield f"[{place}]", "(gone)", [*before, *after]
             yield f"[{place}]", "(twice)", [*before, value[place], value[place], *after]
             within = lambda other, before=before, after=after: matters([*before, other, *after])  # noqa: E731
-            for path, words, other in _changes(value[place], within):
+            for path, words, other in _changes(value[place], within, depth - 1):
                 yield f"[{place}]{path}", words, [*before, other, *after]
 
 
@@ -102,15 +107,16 @@ def texts(value: str) -> tuple[str, ...]:
     return ("", "x", *(f"{one:g}{unit}" for one in (number * 0.5, number + 1, number * 2)))
 
 
-def _of_text(text: str, matters: Matters) -> Iterator[tuple[str, str, Any]]:
+def _of_text(text: str, matters: Matters, depth: int) -> Iterator[tuple[str, str, Any]]:
     if text.startswith("<?xml"):
-        yield from _of_xml(text, matters)
+        if depth > DEEP - 3:
+            yield from _of_xml(text, matters)
     elif text.startswith(("{", "[")):
         try:
             value = json.loads(text)
         except ValueError:
             return
-        for path, words, other in _changes(value, lambda other: matters(json.dumps(other))):
+        for path, words, other in _changes(value, lambda other: matters(json.dumps(other)), depth - 1):
             yield path, words, json.dumps(other)
     elif "\n" in text:
         yield from _of_lines(text)

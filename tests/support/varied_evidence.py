@@ -20,6 +20,7 @@ from clustercheck.samples import sample
 HEALTHY = sample.healthy()
 NODE = "gpu01"
 RECENT = 10
+DEPTH_BESIDE_A_JOB = 3
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Varying:
             return _with_part(part, json.dumps(value), counts)
 
         yield Case(f"{part} = (gone)", _with_part(part, "", counts))
-        for words, value in varied.variants(whole[part], lambda value: self.matters(told(value))):
+        depth = DEPTH_BESIDE_A_JOB if self.check.job else varied.DEEP
+        for words, value in varied.variants(whole[part], lambda value: self.matters(told(value)), depth):
             yield Case(f"{part}.{words}".replace(". =", " ="), told(value))
 
     def _of_job(self, job: str) -> Iterator[Case]:
