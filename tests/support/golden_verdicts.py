@@ -1,4 +1,4 @@
-"""What every check says of every case, in text: `python -m tests.support.golden_verdicts` writes it anew.
+"""What every check says of every case: `python -m tests.support.golden_verdicts [CHECK...]` writes it anew.
 
 One file a check in tests/golden/verdicts. A case shows the results that differ from those of the healthy
 cluster; cases of one outcome stand together above it, subjects of one outcome before it. `NODE` stands for
@@ -8,6 +8,7 @@ the subject's own node. A long text stands in full where it comes first, later b
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -204,11 +205,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_EVIDENCE else f"{text[:MAX_EVIDENCE]}... ({len(text)} characters)"
 
 
+def write(asked: Sequence[str]) -> None:
+    """Writes the files of these checks, of all where none is named; `--missing`: those that are not there."""
+    for path in set(GOLDEN.glob("*.txt")) - {file_of(check) for check in CHECKS}:
+        path.unlink()
+    for check in CHECKS:
+        path = file_of(check)
+        if not asked or check.id in asked or ("--missing" in asked and not path.exists()):
+            path.write_text(text_of(check), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    known = {check.id for check in CHECKS}
-    for path in GOLDEN.glob("*.txt"):
-        if path.stem not in known:
-            path.unlink()
-    for one in CHECKS:
-        file_of(one).write_text(text_of(one), encoding="utf-8")
+    write(sys.argv[1:])
