@@ -170,6 +170,11 @@ def _made() -> Iterator[tuple[str, Evidence]]:
     unlisted = "2026-11-20T10:00:00.000000+0000 host kernel: nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): "
     fatal = seeding.kernel_says("gpu02", f"{unlisted}29999, Fatal, Link 3 something new")
     yield "gpu02 has a fatal SXid that is not listed", fatal(HEALTHY)
+    simulated = "<nvidia_smi_log>\n<simulated>yes</simulated>"
+    yield (
+        "gpu02 is simulated",
+        seeding.stdout("gpu02", "nvidia_smi", "<nvidia_smi_log>", simulated)(HEALTHY),
+    )
     yield "gpu02's GPU 5 is silent", seeding.silence("gpu02", 5)(HEALTHY)
     yield "gpu02's GPU 5 fell off the bus", seeding.fall_off_bus("gpu02", 5)(HEALTHY)
     mig = (seeding.smi("gpu02", gpu, "mig_mode/current_mig", "Enabled") for gpu in range(8))
@@ -266,6 +271,14 @@ def _ends(job: str) -> Iterator[tuple[str, Evidence]]:
         ended(lambda rank: replace(rank, verdict=None) if rank.node == "gpu02" else rank),
     )
     yield "ranks on gpu01 alone", ended(lambda rank: rank if rank.node == "gpu01" else None)
+    if all(rank.gpu is None for rank in outcome.ranks):
+        for nodes in (1, 2):
+            whole = seeding.on_gpus(job, missing_on="")(_of_size(nodes))
+            yield f"a rank on each GPU of {nodes} nodes", whole
+            yield (
+                f"a rank on each GPU of {nodes} nodes, over NCCL",
+                seeding.with_facts(whole, job, backend="nccl"),
+            )
     for backend in ("gloo", "nccl", "gpu", ""):
         yield f"backend {backend!r}", seeding.with_facts(HEALTHY, job, backend=backend)
     for factor in FACTORS:
