@@ -13,20 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from tests.mutation.affected import PACKAGE, checks_of
 from tests.mutation.mutants import Mutant
 from tests.support.tree import ROOT
 
-PACKAGE = ROOT / "validation" / "clustercheck"
 UNIT_TESTS = ROOT / "tests" / "unit" / "clustercheck"
-NONSENSE = (
-    "tests/unit/clustercheck/checks/test_nonsense.py::test_nonsense_is_cannot_read_and_no_check_fails_itself"
+SLOW = (
+    "test_golden_verdicts.py",
+    "test_selftest.py",
+    "test_scale.py",
+    "test_in_containers.py",
+    "test_on_a_node.py",
 )
-SLOW = ("test_nonsense.py", "test_selftest.py", "test_scale.py", "test_in_containers.py", "test_on_a_node.py")
 
 
-def judge(chosen: Sequence[Mutant], directory: Path, each_s: float = 120) -> dict[str, str]:
+def judge(chosen: Sequence[Mutant], directory: Path, each_s: float = 240) -> dict[str, str]:
     """What found each mutant, by its name: empty where nothing did."""
-    workers = max(1, min(os.cpu_count() or 1, len(chosen)))
+    workers = max(1, min(len(os.sched_getaffinity(0)), len(chosen)))
     with ThreadPoolExecutor(workers) as pool:
         parts = pool.map(
             lambda number: _judge_some(chosen[number::workers], directory / str(number), each_s),
@@ -38,7 +41,13 @@ def judge(chosen: Sequence[Mutant], directory: Path, each_s: float = 120) -> dic
 def _judge_some(chosen: Sequence[Mutant], directory: Path, each_s: float) -> Mapping[str, str]:
     shutil.copytree(PACKAGE, directory / "clustercheck")
     asked = [
-        {"name": one.name, "file": one.file, "text": one.text, "tests": unit_tests_of(one.file)}
+        {
+            "name": one.name,
+            "file": one.file,
+            "text": one.text,
+            "checks": checks_of(one.file),
+            "tests": unit_tests_of(one.file),
+        }
         for one in chosen
     ]
     done = subprocess.run(
@@ -63,13 +72,13 @@ def _texts() -> Mapping[str, str]:
 
 
 def unit_tests_of(file: str) -> list[str]:
-    """The unit tests that name the module, or a check of it; of data, those of expectations."""
+    """The unit tests that name the module, or a check of it, and that of figures which are entered twice."""
     path = PACKAGE / file
+    twice = [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
     if path.suffix != ".py":
-        return [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
+        return twice
     ids = re.findall(r'\bid="([a-z0-9-]+)"', path.read_text(encoding="utf-8"))
     names = re.compile(
         "|".join([rf"\b{path.parent.name}(?:\.| import .*\b){path.stem}\b", *(f'"{one}"' for one in ids)])
     )
-    of_nonsense = [f"{NONSENSE}[{one}]" for one in ids]
-    return [*of_nonsense, *(name for name, text in _texts().items() if names.search(text))]
+    return [*(name for name, text in _texts().items() if names.search(text)), *twice]

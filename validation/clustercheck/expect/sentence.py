@@ -42,7 +42,7 @@ def what_is_wrong(wrong: Sequence[Judged], judged: Sequence[Judged], called: str
 
 def _failing(one: Judged) -> list[JudgedPart]:
     verdict = one.verdict
-    return [part for part in one.parts if part.because and part.verdict is verdict]
+    return [part for part in one.parts if part.verdict is verdict]
 
 
 def _how_much(parts: Sequence[tuple[Judged, JudgedPart]]) -> str:

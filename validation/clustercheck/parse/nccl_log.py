@@ -305,7 +305,7 @@ def _whole(heard: _Heard, ranks: int) -> NcclLog:
     for channel, sender, receiver in sorted(_expected(heard)):
         if not {(channel, sender, receiver, ""), (channel, sender, receiver, "send")} & there:
             raise CannotReadError(f"NCCL's log lacks how rank {sender} reaches rank {receiver}")
-    for channel, sender, receiver, side in there:
+    for channel, sender, receiver, side in sorted(there):
         other = {"send": "receive", "receive": "send"}.get(side, side)
         if (channel, sender, receiver, other) not in there:
             raise CannotReadError(f"NCCL's log has but one end between rank {sender} and rank {receiver}")

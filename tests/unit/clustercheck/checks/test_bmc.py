@@ -140,6 +140,13 @@ def test_power_supplies_are_judged_by_what_each_says(old: str, new: str, verdict
     assert judged("power-supplies", saying(sensors=SENSORS.replace(old, new))).verdict is verdict
 
 
+def test_a_bmc_that_tells_of_redundancy_alone_is_judged_by_it() -> None:
+    redundancy = "PS Redundancy    | 77h | ok  |  7.1 | Fully Redundant\n"
+    assert judged("power-supplies", saying(sensors=redundancy)).verdict is PASS
+    lost = redundancy.replace("Fully Redundant", "Redundancy Lost")
+    assert judged("power-supplies", saying(sensors=lost)).verdict is FAIL
+
+
 def test_without_a_bmc_its_program_or_its_sensors_nothing_is_judged() -> None:
     for without in ({"device": None}, {"device": "/dev/ipmi0", "installed": False}):
         change = lambda raw, without=without: raw.update(bmc=without)  # noqa: E731

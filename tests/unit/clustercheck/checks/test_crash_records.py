@@ -34,6 +34,15 @@ def with_dumps(*days_ago: float, **fields: object) -> Evidence:
     return seeding.edit("gpu01", change)(sample.healthy(1))
 
 
+def test_dumps_of_one_crash_are_one_and_what_was_said_first_stands() -> None:
+    ago = (1.0, 1.0 - 60 / DAY_S)
+    dumps = [with_dumps(days, said=[words]).nodes["gpu01"].raw["crashes"]["records"][0]
+             for days, words in zip(ago, ("panic: first", "panic: second"), strict=True)]  # fmt: skip
+    found = judged(seeding.edit("gpu01", lambda raw: raw["crashes"].update(records=dumps))(sample.healthy(1)))
+    assert found.verdict is FAIL
+    assert "panic: first" in found.because and "panic: second" not in found.because
+
+
 def write(root: Path, name: str, text: str, time: float) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)

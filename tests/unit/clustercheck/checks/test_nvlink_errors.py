@@ -107,6 +107,17 @@ def test_a_counter_that_is_not_told_hides_no_growth_of_another(when: Callable[..
     assert judged(found).verdict is Verdict.FAIL
 
 
+def test_what_grew_on_links_that_were_down_before_is_a_fault() -> None:
+    def down(raw: seeding.Raw) -> None:
+        before, of_first, after = raw["nvlink_errors"]["stdout"].partition("GPU 1:")
+        name = before.partition("\n")[0]
+        raw["nvlink_errors"]["stdout"] = f"{name}\n\t Link 0: <inactive>\n{of_first}{after}"
+
+    began = seeding.edit("gpu01", down)(sample.healthy(1))
+    assert judged(replace(began, later=began.nodes)).verdict is Verdict.EXCLUDED
+    assert judged(seeding.later(counted(142))(began)).verdict is Verdict.FAIL
+
+
 LINK_3 = "".join(f"\t Link 3: {name} Errors: 0\n" for name in ("Replay", "Recovery", "CRC"))
 
 

@@ -47,6 +47,17 @@ def paddle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "paddle/__init__.py"
 
 
+def test_fewer_gpus_are_no_fault_where_they_are_split_into_instances() -> None:
+    def one_works(rank: Any, said: dict[str, Any]) -> None:
+        said["check"]["text"] = said["check"]["text"].replace("on 8 GPUs", "on 1 GPU")
+
+    alone = seeding.verdicts(JOB, one_works)(sample.healthy())
+    assert {result.verdict for result in evaluate(CHECK, alone)} == {Verdict.FAIL}
+    split = seeding.chain(*(seeding.smi("gpu02", gpu, "mig_mode/current_mig", "Enabled") for gpu in range(8)))
+    verdicts = {result.subject.node: result.verdict for result in evaluate(CHECK, split(alone))}
+    assert verdicts == {"gpu01": Verdict.FAIL, "gpu02": Verdict.PASS, "gpu03": Verdict.FAIL}
+
+
 def asked(paddle: Path, body: str, limit_s: float = 30) -> dict[str, Any]:
     lines = "".join(f"        {line}\n" for line in body.splitlines())
     paddle.write_text(

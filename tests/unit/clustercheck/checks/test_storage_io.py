@@ -89,10 +89,11 @@ def test_only_what_is_mounted_and_answers_is_given_to_a_container(change: Any) -
     }
 
 
-def test_a_path_that_docker_would_read_otherwise_is_left_out() -> None:
+@pytest.mark.parametrize("path", ["/data,readonly", '/data"', "/data\n", "data"])
+def test_a_path_that_docker_would_read_otherwise_is_left_out(path: str) -> None:
     sound = sample.healthy()
-    mounts = (replace(sound.spec.mounts[0], path="/data,readonly"),)
-    evidence = seeding.edit("gpu02", lambda raw: raw["mounts"][0].update(path="/data,readonly"))(sound)
+    mounts = (replace(sound.spec.mounts[0], path=path),)
+    evidence = seeding.edit("gpu02", lambda raw: raw["mounts"][0].update(path=path))(sound)
     evidence = replace(evidence, spec=replace(evidence.spec, mounts=mounts))
     assert checked.places_of(evidence, ["gpu02"]) == {}
     assert of_gpu02(evidence).verdict is Verdict.NOT_RUN

@@ -117,9 +117,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
         gpudirect=[
             node
             for node, topology in topologies.items()
-            if rails[node].of_gpus
-            and _reads_gpus(topology, rails[node].columns)
-            and not _is_geforce(evidence, node)
+            if _reads_gpus(topology, rails[node].columns) and not _is_geforce(evidence, node)
         ],
         near=[node for node, topology in topologies.items() if "SYS" not in set(_between(topology).values())],
         peers=peers,

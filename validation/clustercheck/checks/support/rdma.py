@@ -29,8 +29,12 @@ def links_of(evidence: Evidence, subject: Subject) -> list[Link]:
 
 
 def without_adapter(evidence: Evidence, subject: Subject) -> Finding:
-    """What to say of a node that has none: a fault where it is to have some, or equal nodes have."""
+    """What to say of a node that has none: a fault where it is to have some, or equal nodes have.
+
+    Raises CannotReadError.
+    """
     node = str(subject.node)
+    evidence.nodes[node].rdma()  # the fabric has those alone that could be read
     declared = evidence.declared[node].rdma_ports
     if declared:
         return failed(NO_ADAPTER, 0, declared, unit="ports", source="hardware_rdma_ports", remedy=DRIVER)
