@@ -95,6 +95,7 @@ def _is_whole(found: object) -> bool:
         isinstance(losses, list)
         and 1 < len(losses) <= MAX_LOSSES
         and all(loss is None or _is_number(loss) for loss in losses)
+        and "peak_memory_bytes" in found
         and (peak is None or (_is_number(peak) and peak > 0))
         and all(
             key in found and (found[key] is None or _is_number(found[key]))
