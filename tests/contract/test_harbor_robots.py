@@ -232,3 +232,16 @@ def test_a_begun_day_is_a_whole_one(harbor: StandIn, tmp_path: Path) -> None:
     assert made is not None
     assert 30 * 86400 <= found["expires_at"] - made.timestamp() < 31 * 86400
     assert changes(applied(harbor.url, tmp_path, raw)) == []
+
+
+def test_what_robots_may_is_written_in_one_order(harbor: StandIn, tmp_path: Path) -> None:
+    """Harbor's database locks it row by row: in two orders, two robots may wait for each other."""
+    may = ["repository:push", "artifact:read", "repository:pull"]
+    robots_ = [
+        {"name": name, "permissions": [{"namespace": one, "access": access} for one in places]}
+        for name, places, access in (("a", ["library", "*"], may), ("b", ["*", "library"], may[::-1]))
+    ]
+    applied(harbor.url, tmp_path, {"registry_robots": robots_})
+    orders = [json.dumps(one["scopes"]) for one in harbor.store.all("robot")]
+    assert len(orders) == 2
+    assert orders[0] == orders[1]

@@ -14,7 +14,8 @@ TYPES = (
     "ali-acr", "aws-ecr", "azure-acr", "docker-hub", "docker-registry", "github-ghcr", "gitlab", "google-gcr",
     "harbor", "jfrog-artifactory",
 )  # fmt: skip
-# These log in while the adapter is made, and all that goes wrong there is an internal error.
+# A Harbor is asked for its version while the adapter is made;
+# these log in while the adapter is made, and all that goes wrong there is an internal error.
 LOG_IN_EARLY = ("docker-hub", "aws-ecr", "ali-acr")
 MASK = "*****"
 LONGEST_NAME = 64
@@ -125,7 +126,8 @@ def _check(found: Object) -> None:
     if found["type"] not in TYPES:
         raise ApiError(500, f"adapter factory for {found['type']} not found")
     if not reachable(found["url"]):
-        if found["type"] in LOG_IN_EARLY and (found.get("credential") or {}).get("access_key"):
+        is_early = found["type"] in LOG_IN_EARLY and (found.get("credential") or {}).get("access_key")
+        if is_early or found["type"] == "harbor":
             raise ApiError(500, "dial tcp: connection refused")
         raise bad("the registry is unhealthy")
 

@@ -139,7 +139,8 @@ def _shown(store: Store, found: Object) -> Object:
     for name, number in (("src_registry", found["src"]), ("dest_registry", found["dest"])):
         said[name] = registries.shown(registries.get(store, number)) if number else LOCAL
     said["replicate_deletion"] = found["deletion"]
-    return {name: value for name, value in said.items() if value is not None and value != []}
+    left_out = [name for name in ("deletion", "replicate_deletion", "override", "enabled") if not said[name]]
+    return {name: v for name, v in said.items() if v is not None and v != [] and name not in left_out}
 
 
 def _get(asked: Asked) -> Object:
