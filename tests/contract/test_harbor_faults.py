@@ -82,6 +82,22 @@ def test_an_upstream_whose_refusal_is_harbors_own_error_is_asked_for_once(
     assert harbor.faults.happened == 1
 
 
+def test_a_replication_that_is_copying_is_deleted_by_a_later_run(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    raw = everything(upstream)
+    applied(harbor.url, tmp_path, raw)
+    words = "contains executions that aren't in final status, stop the execution first"
+    harbor.faults.add(Fault(412, method="DELETE", path="policies/", message=words))
+    raw["registry_replications"] = []
+    done = applied(harbor.url, tmp_path, raw, prune=True)
+    assert {one.change.name: (one.state.value, one.why) for one in done.outcomes} == {
+        "fetch": ("deferred", f"{words} (HTTP 412)")
+    }
+    assert done.exit_code == 3
+    assert applied(harbor.url, tmp_path, raw, prune=True).exit_code == 0
+
+
 def test_a_run_brings_its_password_once(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
     """Harbor takes a fifth of a second of its processor to check it."""
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
@@ -287,7 +303,7 @@ def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(
 ) -> None:
     """Harbor passes on what it hears from there as if it were its own."""
     raw: dict[str, Any] = {
-        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [{"name": "a"}, {"name": "hub", "proxy_of": "up"}],
     }
     if method == "PUT":
@@ -308,7 +324,7 @@ def test_what_harbor_itself_refuses_of_an_endpoint_has_failed(
     harbor: StandIn, upstream: str, tmp_path: Path, status: int
 ) -> None:
     harbor.faults.add(Fault(status, method="POST", path="registries"))
-    raw = {"registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}]}
+    raw = {"registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}]}
     assert set(states(applied(harbor.url, tmp_path, raw)).values()) == {"failed"}
 
 
@@ -318,7 +334,7 @@ def test_an_upstream_that_is_mute_is_waited_for_once(
     monkeypatch.setattr(client, "TIMEOUT", client.httpx.Timeout(0.5))
     harbor.faults.add(Fault(times=99, method="POST", path="registries", mute=True))
     raw: dict[str, Any] = {
-        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [{"name": "a"}],
     }
     done = applied(harbor.url, tmp_path, raw)

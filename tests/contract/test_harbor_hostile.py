@@ -216,7 +216,7 @@ def test_a_location_without_a_number_fails_its_object_alone(
     harbor: StandIn, upstream: str, tmp_path: Path, twisted: Callable[..., None]
 ) -> None:
     raw: dict[str, Any] = {
-        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [{"name": "a"}, {"name": "b"}],
     }
 

@@ -176,7 +176,7 @@ def _metadata(body: Object) -> dict[str, str]:
     for key, value in metadata.items():
         if not isinstance(value, str):
             word = f"json: cannot unmarshal {type(value).__name__} into Go struct field metadata.{key}"
-            raise bad(f'parsing project body from "" failed, because {word} of type string')
+            raise ApiError(422, f'parsing project body from "" failed, because {word} of type string')
     return metadata
 
 

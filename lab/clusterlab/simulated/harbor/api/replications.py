@@ -57,6 +57,8 @@ def start(asked: Asked) -> Answer:
     policy = asked.store.get(KIND, asked.body.get("policy_id") or 0)
     if policy is None:
         raise missing(f"replication policy {asked.body.get('policy_id')} not found")
+    if not policy["enabled"]:
+        raise ApiError(412, f"the policy {policy['id']} is disabled")
     made = {"policy_id": policy["id"], "status": "Succeed", "trigger": "manual", "start_time": now()}
     return asked.created(asked.store.add("execution", made))
 
