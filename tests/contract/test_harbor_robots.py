@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import applied, changes, rotated, states
+from tests.support.harbor_play import REAL, applied, changes, rotated, states
 
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots
@@ -22,6 +22,8 @@ def declared(many: int = 1, **changed: Any) -> dict[str, Any]:
 
 
 def logs_in(harbor: StandIn, name: str, secret: str) -> bool:
+    if harbor.url in REAL:
+        return REAL[harbor.url].knows(f"robot${name}", secret)
     return robots.who(harbor.store, f"robot${name}", secret) is not None
 
 

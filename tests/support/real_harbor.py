@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ PLAYED = ("store", "faults", "calls", "asked", "sessions", "password_checks", "s
 # What tests set, and what it is again after each.
 SETTINGS = ("robot_name_prefix", "quota_per_project_enable", "read_only")
 PAGE = 100
+REPLICATION_S = 120.0
 
 
 @dataclass
@@ -75,6 +77,10 @@ class RealHarbor:
         assert answer.is_success, (method, path, answer.status_code, answer.text)
         return answer.json() if answer.content.strip() else None
 
+    def knows(self, user: str, password: str) -> bool:
+        """Whether someone else may log in."""
+        return self._http.get("/users/current/permissions", auth=(user, password)).is_success
+
     def every(self, path: str, **query: Any) -> Iterator[Any]:
         """All of a list."""
         page, number = [], 1
@@ -106,7 +112,7 @@ class RealHarbor:
                 # Without a scanner there is no schedule of scans to end.
                 self.call("PUT", f"/system/{name}/schedule", {"schedule": {"type": "None"}})
         for policy in self._ours("/replication/policies", prefix):
-            self.ask("DELETE", f"/replication/policies/{policy['id']}")
+            self._delete_replication(f"/replication/policies/{policy['id']}")
         for robot in self.every("/robots"):
             if robot["name"].partition("$")[2].startswith(prefix):
                 self.ask("DELETE", f"/robots/{robot['id']}")
@@ -116,6 +122,14 @@ class RealHarbor:
             self.ask("DELETE", f"/p2p/preheat/instances/{network['name']}")
         for end in self._ours("/registries", prefix):
             self.ask("DELETE", f"/registries/{end['id']}")
+
+    def _delete_replication(self, path: str) -> None:
+        """Harbor deletes none that is still copying."""
+        deadline = time.monotonic() + REPLICATION_S
+        while (answer := self.call("DELETE", path)).status_code == httpx.codes.PRECONDITION_FAILED:
+            assert time.monotonic() < deadline, answer.text
+            time.sleep(0.5)
+        assert answer.is_success, answer.text
 
     def _ours(self, path: str, prefix: str) -> list[Any]:
         return [one for one in self.every(path) if one["name"].startswith(prefix)]
