@@ -21,6 +21,13 @@ if find_spec("hypothesis"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-drawn", action="store_true", help="run all tests of drawn groups")
+    harbor = parser.getgroup("harbor", "the contract tests against a real Harbor (script/test --harbor)")
+    harbor.addoption("--harbor", metavar="URL", help="a real Harbor")
+    harbor.addoption("--admin-password-file", metavar="FILE", type=Path, help="its administrator's password")
+    harbor.addoption("--ca", metavar="FILE", type=Path, help="the authority of its certificate")
+    harbor.addoption(
+        "--harbor-in-use", action="store_true", help="it holds what is others': touch nothing of it"
+    )
 
 
 def pytest_configure() -> None:

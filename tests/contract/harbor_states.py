@@ -16,7 +16,7 @@ INSTANCES = {"dragon": "dragonfly", "dragonfly": "dragonfly", "octopus": "kraken
 PLACES = {"dragonfly": ["http://d1.lan", "http://d2.lan", "http://d3.lan:8080"],
           "kraken": ["http://k1.lan", "http://k2.lan"]}  # fmt: skip
 SECRETS = ("secret-a", "secret-b")
-PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+PEM = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n"
 ROBOTS = ("pull", "push", "ops")
 CRONS = st.sampled_from(["0 0 3 * * 0", "0 30 2 * * *", "0 15 4 1 * *"])
 PATTERNS = st.sampled_from(["**", "v*", "!dev-*", "paddle/**", "{a,b}"])
@@ -126,7 +126,7 @@ def endpoint(draw: Callable[..., Any], name: str) -> dict[str, Any]:
         "insecure": draw(st.booleans()),
         "ca_certificate": draw(st.sampled_from(["", PEM])),
     }
-    if draw(st.booleans()):
+    if made["type"] == "harbor" or draw(st.booleans()):
         made |= {"access_key": draw(st.sampled_from(["me", "us"])), "access_secret_file": draw(FILES)}
     return made
 

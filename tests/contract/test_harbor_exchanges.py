@@ -21,6 +21,10 @@ BEYOND: dict[str, tuple[str, str, str, str]] = {
         "GET|POST", r"/(robots|projects)", r"response", UNKNOWN_STATUS),
     "a retention policy that is gone, or another project's, is told so": (
         "PUT|GET|DELETE", r"/retentions/\d+(/executions)?", r"response", UNKNOWN_STATUS),
+    "a replication that is disabled is not run": (
+        "POST", r"/replication/executions", r"response", UNKNOWN_STATUS),
+    "a preheat policy's filters that are no text are refused": (
+        "POST", r"/projects/[^/]+/preheat/policies", r"response", UNKNOWN_STATUS),
     "a network that policies use is not disabled": (
         "PUT", r"/p2p/preheat/instances/[^/]+", r"response", UNKNOWN_STATUS),
 }  # fmt: skip

@@ -22,7 +22,8 @@ from clusterctl.registry.harbor import client, reconcile
 from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.vault import Vault
-from clusterlab.simulated.harbor.api import robots, system
+from clusterlab.simulated.harbor.api import robots, server, system
+from clusterlab.simulated.harbor.api.asked import Answer
 from clusterlab.simulated.harbor.api.faults import Fault
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
@@ -60,6 +61,69 @@ def test_what_is_worth_another_try_is_tried_again(
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 4
     fixed(harbor.url, tmp_path, everything(upstream))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH"])
+def test_an_error_of_harbors_own_is_met_by_two_more_tries(
+    harbor: StandIn, upstream: str, tmp_path: Path, method: str
+) -> None:
+    """Its database ends one of two that wait for each other: a real one did, with robots made at once."""
+    harbor.faults.add(Fault(500, times=2, method=method, path="robots|configurations"))
+    assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
+    assert harbor.faults.happened == 2
+
+
+def test_an_upstream_whose_refusal_is_harbors_own_error_is_asked_for_once(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    harbor.faults.add(Fault(500, times=99, method="POST", path="registries$"))
+    end = {"name": "up", "type": "docker-registry", "url": upstream}
+    assert applied(harbor.url, tmp_path, {"registry_endpoints": [end]}).exit_code == 3
+    assert harbor.faults.happened == 1
+
+
+def test_a_replication_that_is_copying_is_deleted_by_a_later_run(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    raw = everything(upstream)
+    applied(harbor.url, tmp_path, raw)
+    words = "contains executions that aren't in final status, stop the execution first"
+    harbor.faults.add(Fault(412, method="DELETE", path="policies/", message=words))
+    raw["registry_replications"] = []
+    done = applied(harbor.url, tmp_path, raw, prune=True)
+    assert {one.change.name: (one.state.value, one.why) for one in done.outcomes} == {
+        "fetch": ("deferred", f"{words} (HTTP 412)")
+    }
+    assert done.exit_code == 3
+    assert applied(harbor.url, tmp_path, raw, prune=True).exit_code == 0
+
+
+def test_a_run_brings_its_password_once(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
+    """Harbor takes a fifth of a second of its processor to check it."""
+    assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
+    assert harbor.password_checks == 1
+
+
+def test_a_session_that_ends_is_followed_by_the_password(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    with site_of(harbor.url, tmp_path) as site:
+        plan = reconcile.plan(site, DeclaredHarbor.model_validate(everything(upstream)))
+        harbor.sessions.clear()
+        assert reconcile.apply(site, plan, lambda _: None).exit_code == 0
+    assert harbor.password_checks > 10
+    assert harbor.sessions == set()
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_where_no_session_is_given_the_password_is_brought(
+    harbor: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip: int
+) -> None:
+    answers = [Answer(404, None), Answer(403, None, {server.TOKEN: "t", "Set-Cookie": "_gorilla_csrf=c"})]
+    given = iter([*answers[skip:], Answer(401, "no"), Answer(200, None)])
+    monkeypatch.setattr(server._Handler, "_logged_in", lambda *_: next(given))
+    assert applied(harbor.url, tmp_path, {"registry_projects": [{"name": "a"}]}).exit_code == 0
+    assert harbor.password_checks > 3
 
 
 def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -> None:
@@ -124,8 +188,9 @@ def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
 def test_one_object_that_fails_keeps_no_other_from_being_done(
     harbor: StandIn, upstream: str, tmp_path: Path
 ) -> None:
-    harbor.faults.add(Fault(500, method="POST", path="projects$"))
-    done = applied(harbor.url, tmp_path, {"registry_projects": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})
+    harbor.faults.add(Fault(500, method="POST", path="retentions$", times=99))
+    kept = {"name": "b", "retention": [{"keep": "always"}]}
+    done = applied(harbor.url, tmp_path, {"registry_projects": [{"name": "a"}, kept, {"name": "c"}]})
     assert sorted(states(done).values()) == ["done", "done", "failed"]
     assert done.exit_code == 1
     assert [one.why for one in done.outcomes if one.state == "failed"] == ["500 from nginx (HTTP 500)"]
@@ -238,7 +303,7 @@ def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(
 ) -> None:
     """Harbor passes on what it hears from there as if it were its own."""
     raw: dict[str, Any] = {
-        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [{"name": "a"}, {"name": "hub", "proxy_of": "up"}],
     }
     if method == "PUT":
@@ -259,7 +324,7 @@ def test_what_harbor_itself_refuses_of_an_endpoint_has_failed(
     harbor: StandIn, upstream: str, tmp_path: Path, status: int
 ) -> None:
     harbor.faults.add(Fault(status, method="POST", path="registries"))
-    raw = {"registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}]}
+    raw = {"registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}]}
     assert set(states(applied(harbor.url, tmp_path, raw)).values()) == {"failed"}
 
 
@@ -269,7 +334,7 @@ def test_an_upstream_that_is_mute_is_waited_for_once(
     monkeypatch.setattr(client, "TIMEOUT", client.httpx.Timeout(0.5))
     harbor.faults.add(Fault(times=99, method="POST", path="registries", mute=True))
     raw: dict[str, Any] = {
-        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [{"name": "a"}],
     }
     done = applied(harbor.url, tmp_path, raw)
@@ -352,6 +417,7 @@ def test_a_password_that_is_changed_in_the_middle_ends_the_run(harbor: StandIn, 
         )
         plan = reconcile.plan(site, declared)
         harbor.store.put("configuration", 1, {"admin_password": "another"})
+        harbor.sessions.clear()
         done = reconcile.apply(site, plan, lambda _: None)
     assert done.stopped is not None
     assert (done.stopped.code, done.exit_code) == ("registry.api-denied", 2)

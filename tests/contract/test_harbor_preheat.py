@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import applied, changes, states
+from tests.support.harbor_play import applied, ask, changes, states
 
 from clusterctl.registry.harbor import preheat
 from clusterlab.simulated.harbor.api.server import StandIn
@@ -18,17 +18,22 @@ def network(name: str, at: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "vendor": "dragonfly", "endpoint": f"http://{at}.lan", **more}
 
 
-def heated(*networks: dict[str, Any], by: str = "") -> dict[str, Any]:
+def heated(*wanted: dict[str, Any], by: str = "") -> dict[str, Any]:
     """With one policy, which uses the network ``by``; without it none is declared."""
     policies = [{"name": "hot", "project": "gpu", "instance": by}] if by else []
     return {
         "registry_projects": [{"name": "gpu"}],
-        "registry_preheat": {"instances": list(networks), "policies": policies},
+        "registry_preheat": {"instances": list(wanted), "policies": policies},
     }
 
 
+def networks(harbor: StandIn) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(harbor, "GET", "/p2p/preheat/instances")
+    return found
+
+
 def there(harbor: StandIn) -> dict[str, tuple[str, bool]]:
-    found = harbor.store.all(KIND)
+    found = networks(harbor)
     return {one["name"]: (one["endpoint"].removeprefix("http://"), one["enabled"]) for one in found}
 
 
@@ -102,8 +107,8 @@ def test_a_network_keeps_the_time_it_was_made_at_and_so_its_password(harbor: Sta
     password.chmod(0o600)
     login = {"user": "u", "password_file": "password"}
     applied(harbor.url, tmp_path, heated(network("d", "a", **login)))
-    (was,) = harbor.store.all(KIND)
+    (was,) = networks(harbor)
     raw = heated(network("d", "a", **login, insecure=True))
     assert states(applied(harbor.url, tmp_path, raw)) == {(KIND, "d"): "done"}
-    assert harbor.store.all(KIND)[0]["setup_timestamp"] == was["setup_timestamp"]
+    assert networks(harbor)[0]["setup_timestamp"] == was["setup_timestamp"]
     assert changes(applied(harbor.url, tmp_path, raw)) == []

@@ -42,7 +42,7 @@ def test_one_that_is_gone_and_not_wanted_is_no_matter(harbor: StandIn, tmp_path:
 def test_one_that_harbor_cannot_show_is_not_taken_for_gone(harbor: StandIn, tmp_path: Path) -> None:
     raw = {"registry_projects": [{"name": "gpu", "retention": KEEP}]}
     applied(harbor.url, tmp_path, raw)
-    harbor.faults.add(Fault(500, path=r"retentions/\d+$"))
+    harbor.faults.add(Fault(500, path=r"retentions/\d+$", times=99))
     with pytest.raises(ClusterctlError) as caught:
         applied(harbor.url, tmp_path, raw)
     assert "retention of project gpu" in caught.value.what

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import applied, changes, rotated, states
+from tests.support.harbor_play import REAL, applied, changes, rotated, states
 
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots
@@ -22,6 +22,8 @@ def declared(many: int = 1, **changed: Any) -> dict[str, Any]:
 
 
 def logs_in(harbor: StandIn, name: str, secret: str) -> bool:
+    if harbor.url in REAL:
+        return REAL[harbor.url].knows(f"robot${name}", secret)
     return robots.who(harbor.store, f"robot${name}", secret) is not None
 
 
@@ -232,3 +234,16 @@ def test_a_begun_day_is_a_whole_one(harbor: StandIn, tmp_path: Path) -> None:
     assert made is not None
     assert 30 * 86400 <= found["expires_at"] - made.timestamp() < 31 * 86400
     assert changes(applied(harbor.url, tmp_path, raw)) == []
+
+
+def test_what_robots_may_is_written_in_one_order(harbor: StandIn, tmp_path: Path) -> None:
+    """Harbor's database locks it row by row: in two orders, two robots may wait for each other."""
+    may = ["repository:push", "artifact:read", "repository:pull"]
+    robots_ = [
+        {"name": name, "permissions": [{"namespace": one, "access": access} for one in places]}
+        for name, places, access in (("a", ["library", "*"], may), ("b", ["*", "library"], may[::-1]))
+    ]
+    applied(harbor.url, tmp_path, {"registry_robots": robots_})
+    orders = [json.dumps(one["scopes"]) for one in harbor.store.all("robot")]
+    assert len(orders) == 2
+    assert orders[0] == orders[1]

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.support.certificates import DAY, certificate_pem, named, unsigned
 from tests.support.harbor_play import applied, changes, states
 
 from clusterlab.simulated.harbor.api import preheat as preheat_api
@@ -127,8 +129,10 @@ def test_a_secret_may_come_from_a_program_and_a_network_may_want_a_password(
 def test_an_upstreams_own_authority_goes_there_and_one_that_is_none_is_refused(
     harbor: StandIn, upstream: str, tmp_path: Path
 ) -> None:
-    pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-    for text, state in (("no PEM", "failed"), (pem, "done"), (pem.strip(), None)):
-        end = {"name": "up", "type": "harbor", "url": upstream, "ca_certificate": text}
+    key, name = ec.generate_private_key(ec.SECP256R1()), named("an authority")
+    pem = certificate_pem(unsigned(name, name, key, DAY), key).decode()
+    cut = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    for text, state in (("no PEM", "failed"), (cut, "failed"), (pem, "done"), (pem.strip(), None)):
+        end = {"name": "up", "type": "docker-registry", "url": upstream, "ca_certificate": text}
         done = applied(harbor.url, tmp_path, {"registry_endpoints": [end]})
         assert states(done) == ({("endpoint", "up"): state} if state else {})

@@ -46,6 +46,8 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
         "POST", r"/(robots|projects/[^/]+/immutabletagrules)", r"response", r"Unable to match the ret.*"),
     "no schedule is an answer without a body, and so without a type": (
         "GET", r"/system/(gc|scanAll)/schedule", r"response", r"The received media type \"\" does not.*"),
+    "the login is that of Harbor's web pages, and not of its API": (
+        "POST", r"/c/login", r"request", r"Selected route not found"),
     "no schedule is not an object": (
         "GET", r"/system/(gc|scanAll)/schedule", r"response\.body", r"Response body must be object"),
 }  # fmt: skip

@@ -1,14 +1,17 @@
-"""A stand-in Harbor, what a site may declare of it, and one round of the reconciler."""
+"""A Harbor, played or real, what a site may declare of it, and one round of the reconciler."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from pydantic import SecretStr
+from tests.support.real_harbor import RealHarbor
 
 from clusterctl.registry.harbor import reconcile, robots
 from clusterctl.registry.harbor.change import ChangeOutcome
@@ -20,6 +23,8 @@ from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api.server import StandIn
 
 PASSWORD = "Harbor12345"
+# Real ones, by address.
+REAL: dict[str, RealHarbor] = {}
 # Every kind is declared, and none of it.
 NOTHING: dict[str, Any] = {
     "registry_endpoints": [],
@@ -32,6 +37,8 @@ NOTHING: dict[str, Any] = {
 
 def everything(upstream: str) -> dict[str, Any]:
     """One of each kind at least, with the fields that have traps."""
+    if any(not one.scans for one in REAL.values()):
+        pytest.skip("this Harbor has no scanner, so that scans cannot be scheduled")
     return {
         "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [
@@ -75,10 +82,12 @@ def everything(upstream: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def site_of(url: str, directory: Path, *, password: str = PASSWORD, **options: Any) -> Iterator[Site]:
-    """Harbor at ``url``, without pauses between retries."""
-    access = Access(url, "admin", SecretStr(password))
-    with Client(access, wait=lambda _: None) as client:
+def site_of(url: str, directory: Path, *, password: str = "", **options: Any) -> Iterator[Site]:
+    """Harbor at ``url``; the stand-in without pauses between retries."""
+    access = REAL[url].access if url in REAL else Access(url, "admin", SecretStr(PASSWORD))
+    if password:
+        access = replace(access, password=SecretStr(password))
+    with Client(access, wait=None if url in REAL else lambda _: None) as client:
         yield Site(client, Vault(directory / "robots.json"), directory, **options)
 
 
@@ -120,6 +129,8 @@ def states(done: Applied) -> dict[tuple[str, str], str]:
 
 def ask(server: StandIn, method: str, path: str, body: Any = None, **query: Any) -> Any:
     """Harbor's own answer to a call of ours, which it must take."""
+    if server.url in REAL:
+        return REAL[server.url].ask(method, path, body, **query)
     answer = httpx.request(
         method, f"{server.url}/api/v2.0{path}", json=body, params=query, auth=("admin", PASSWORD)
     )

@@ -76,9 +76,8 @@ def registry(directory: Path, htpasswd: str = "", tls: tuple[Path, Path] | None 
         running.wait(10)
 
 
-def push_tiny(target: str, scratch: Path, *credentials: str, size: int = 2000) -> str:
-    """Push an image of one layer with ``size`` random bytes; its manifest's digest."""
-    layout = scratch / "layout"
+def tiny_layout(layout: Path, size: int = 2000) -> str:
+    """Write an image of one layer with ``size`` random bytes; its manifest's digest."""
     blobs = layout / "blobs/sha256"
     blobs.mkdir(parents=True, exist_ok=True)
 
@@ -110,9 +109,16 @@ def push_tiny(target: str, scratch: Path, *credentials: str, size: int = 2000) -
     index = {"schemaVersion": 2, "manifests": [{"mediaType": f"{oci}.manifest.v1+json", **named}]}
     (layout / "index.json").write_text(json.dumps(index), encoding="utf-8")
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}', encoding="utf-8")
+    return str(named["digest"])
+
+
+def push_tiny(target: str, scratch: Path, *credentials: str, size: int = 2000) -> str:
+    """Push an image of one layer with ``size`` random bytes; its manifest's digest."""
+    layout = scratch / "layout"
+    digest = tiny_layout(layout, size)
     subprocess.run(
         ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false", *credentials,
          f"oci:{layout}", f"docker://{target}"],
         check=True, timeout=60,
     )  # fmt: skip
-    return str(named["digest"])
+    return digest

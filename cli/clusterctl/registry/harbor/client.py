@@ -18,11 +18,12 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
+from clusterctl.registry.harbor.session import TRY_AGAIN, Session
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
-from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, without_credentials
+from clusterctl.registry.oci.errors import MASK, NoHostNameError, RegistryError, without_credentials
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -31,10 +32,11 @@ PAGE = 100
 ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-# Worth another try: too many requests, and a core that is just starting behind its proxy.
-TRY_AGAIN = (429, 502, 503)
 TRIES = 6
+# Harbor's own trouble, as two that wait for each other in its database, is over at once or not soon.
+TRIES_OF_ERROR = 3
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+DENIED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 # A page may shift under a reader while someone else makes objects.
 READS_OF_A_LIST = 3
 # A project may be named 2026, which is not a number then.
@@ -102,10 +104,12 @@ class Client:
             base_url=access.url.rstrip("/") + PATH,
             transport=transport(access),
             timeout=TIMEOUT,
-            # Harbor asks those who bring its session back for a CSRF token.
+            # The session is brought along by hand.
             cookies=exchange.NoCookies(),
             trust_env=False,
         )
+        password = access.password.get_secret_value()
+        self._session = Session(self._http, httpx.URL(access.url), access.user, password)
 
     def __enter__(self) -> Client:
         return self
@@ -144,7 +148,8 @@ class Client:
     ) -> Created:
         """Make an object, of which Harbor says what ``model`` reads.
 
-        ``timeouts``: after so many tries of a minute without an answer it is given up.
+        ``timeouts``: after so many tries of a minute without an answer, or with an error of its own, it is
+        given up.
         """
         answer = self._served("POST", what, path, body=body, timeouts=timeouts)
         content = _content(what, answer, model) if model else {}
@@ -172,7 +177,7 @@ class Client:
         what, path = f"the password of {user}", "/users/current/permissions"
         answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.get_secret_value()))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
-            raise Refused(what, answer.status_code, _message(answer))
+            raise Refused(what, answer.status_code, self._message(answer))
         return answer.is_success
 
     def is_known(self) -> bool:
@@ -221,8 +226,8 @@ class Client:
         answer = self._asked(method, what, path, query=query, body=body, timeouts=timeouts)
         if answer.is_success:
             return answer
-        refused = Refused(what, answer.status_code, _message(answer))
-        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        refused = Refused(what, answer.status_code, self._message(answer))
+        if answer.status_code in DENIED:
             if READ_ONLY in refused.message:
                 raise read_only(self.access.url) from refused
             raise denied(self.access.url, self.access.user, what, refused.sentence) from refused
@@ -243,7 +248,7 @@ class Client:
 
         A POST may have been served though its answer was lost: Harbor then says 409, and is read again.
         """
-        left, mute = TRIES, 0
+        left, mute, broken = TRIES, 0, 0
         while True:
             left -= 1
             with self._counting:
@@ -257,7 +262,11 @@ class Client:
                     raise unreachable(self.access.url, what, error) from error
                 self._rest(_pause(TRIES - left))
                 continue
-            if answer.status_code not in TRY_AGAIN or not left:
+            if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+                broken += 1
+                if not left or broken >= min(TRIES_OF_ERROR, timeouts):
+                    return answer
+            elif answer.status_code not in TRY_AGAIN or not left:
                 return answer
             self._rest(_pause(TRIES - left, answer.headers.get("retry-after", "")))
 
@@ -270,12 +279,41 @@ class Client:
         auth: httpx.BasicAuth | None,
     ) -> httpx.Response:
         """The answer to one request, read to its bound. Raises httpx.TransportError."""
-        request = self._http.build_request(
-            method, path, params=query, json=body, headers=HEADERS, extensions=self._extensions
-        )
-        with within():
-            answer = exchange.open_answer(self._http, request, auth or self._auth)
-            return exchange.read(answer, ANSWER_BYTES if answer.is_success else exchange.SHORT_BYTES)
+
+        def answered(auth: httpx.BasicAuth | None, session: Mapping[str, str]) -> httpx.Response:
+            headers = {**HEADERS, **session}
+            request = self._http.build_request(
+                method, path, params=query, json=body, headers=headers, extensions=self._extensions
+            )
+            with within():
+                answer = exchange.open_answer(self._http, request, auth)
+                return exchange.read(answer, ANSWER_BYTES if answer.is_success else exchange.SHORT_BYTES)
+
+        session = {} if auth else self._session.headers(self._extensions)
+        if not session:
+            return answered(auth or self._auth, {})
+        answer = answered(None, session)
+        if answer.status_code not in DENIED:
+            return answer
+        # Over, or not enough here: the password itself decides.
+        answer = answered(self._auth, {})
+        if answer.status_code not in DENIED:
+            self._session.end()
+        return answer
+
+    def _message(self, answer: httpx.Response) -> str:
+        """Harbor's own words, from its list of errors; else the beginning of whatever came."""
+
+        def public(words: str) -> str:
+            # It was told the password with the login, too.
+            words = words.replace(self.access.password.get_secret_value(), MASK)
+            return without_credentials(words, answer.request)
+
+        try:
+            words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
+        except UnreadableError:
+            words = one_line(TAG.sub(" ", public(answer.content.decode(errors="replace"))), 200)
+        return one_line(public(words)) or answer.reason_phrase
 
     def _rest(self, seconds: float) -> None:
         """Wait until the next try. Raises Stopped."""
@@ -370,13 +408,3 @@ def _broken(what: str, answer: httpx.Response, error: UnreadableError) -> Broken
         else "the answer is not JSON; is this Harbor's address?"
     )
     return BrokenAnswer(what, answer.status_code, because)
-
-
-def _message(answer: httpx.Response) -> str:
-    """Harbor's own words, from its list of errors; else the beginning of whatever came."""
-    try:
-        words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
-    except UnreadableError:
-        text = without_credentials(answer.content.decode(errors="replace"), answer.request)
-        words = one_line(TAG.sub(" ", text), 200)
-    return one_line(without_credentials(words, answer.request)) or answer.reason_phrase

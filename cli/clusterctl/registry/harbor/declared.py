@@ -87,6 +87,11 @@ class UpstreamEndpoint(Declaration):
         sources = bool(self.access_secret_file) + bool(self.access_secret_command)
         if sources != bool(self.access_key):
             raise ValueError("access_key requires one of access_secret_file and access_secret_command")
+        if self.type == "harbor" and not self.access_key:
+            # Harbor's handler crashes without (2.14.4, 2.15.2), and answers 500 with nothing in it.
+            raise ValueError(
+                "type harbor requires access_key; docker-registry serves anonymous pulls from it"
+            )
         return self
 
 

@@ -17,10 +17,12 @@ from pydantic import SecretStr
 from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
-from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
+from clusterctl.registry.harbor.site import CONFLICT, Finding, Found, Site, by_name, each, make, surplus
 
 KIND, POLICY = "preheat instance", "preheat policy"
 PATH = "/p2p/preheat/instances"
+# Harbor's answer where a network has the endpoint already, also under the same name.
+TAKEN = 500
 
 
 def look(site: Site) -> dict[str, Found]:
@@ -210,7 +212,12 @@ def _create(site: Site, one: Instance, secret: SecretStr | None) -> None:
         site.ids[KIND, one.name] = found["id"]
         site.vault.given(_key(one), secret, _stamp(one, found))
 
-    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found))
+    make(
+        create,
+        lambda: look(site).get(one.name),
+        lambda found: _update(site, one, secret, found),
+        conflicts=(CONFLICT, TAKEN),
+    )
 
 
 def _update(site: Site, one: Instance, secret: SecretStr | None, found: Found) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import httpx
+
 from clusterctl.registry.harbor import answers, endpoints
-from clusterctl.registry.harbor.change import Action, HarborChange, creation, differences
+from clusterctl.registry.harbor.change import Action, Deferred, HarborChange, creation, differences
+from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Replication, ReplicationFilter
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
@@ -39,8 +42,18 @@ def surplus_findings(
     """What nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         where = f"{PATH}/{found[name]['id']}"
-        remove = partial(site.client.delete, f"{KIND} {name}", where)
+        remove = partial(_delete, site, name, where)
         yield from surplus(site, KIND, name, remove, spared=spared)
+
+
+def _delete(site: Site, name: str, where: str) -> None:
+    """Harbor deletes none that is copying just now."""
+    try:
+        site.client.delete(f"{KIND} {name}", where)
+    except Refused as refused:
+        if refused.status == httpx.codes.PRECONDITION_FAILED:
+            raise Deferred(refused.sentence) from refused
+        raise
 
 
 def _wanted(one: Replication) -> dict[str, Any]:

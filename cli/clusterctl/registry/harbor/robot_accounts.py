@@ -149,10 +149,10 @@ def _own(found: Found) -> dict[str, Any]:
         "description": found.get("description", ""),
         "level": found["level"],
         "disable": bool(found.get("disable")),
-        "permissions": [
+        "permissions": _in_order(
             {"kind": part["kind"], "namespace": part["namespace"], "access": part.get("access") or []}
             for part in found.get("permissions") or []
-        ],
+        ),
     }
 
 
@@ -163,7 +163,7 @@ def _body(one: Robot, name: str, duration: int) -> dict[str, Any]:
         "level": "project" if one.project else "system",
         "disable": one.disabled,
         "duration": duration,
-        "permissions": [
+        "permissions": _in_order(
             {
                 "kind": "system" if part.namespace == SYSTEM else "project",
                 "namespace": part.namespace,
@@ -173,5 +173,13 @@ def _body(one: Robot, name: str, duration: int) -> dict[str, Any]:
                 ],
             }
             for part in one.permissions
-        ],
+        ),
     }
+
+
+def _in_order(permissions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """So that of two robots written at once none waits in Harbor's database for what the other holds."""
+    return [
+        {**part, "access": sorted(part["access"], key=lambda access: (access["resource"], access["action"]))}
+        for part in sorted(permissions, key=lambda part: part["namespace"])
+    ]

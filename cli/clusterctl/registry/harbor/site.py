@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,13 +111,17 @@ def by_name(found: Iterable[Found]) -> dict[str, Found]:
 
 
 def make(
-    create: Callable[[], None], find: Callable[[], Found | None], update: Callable[[Found], None]
+    create: Callable[[], None],
+    find: Callable[[], Found | None],
+    update: Callable[[Found], None],
+    *,
+    conflicts: Collection[int] = (CONFLICT,),
 ) -> None:
-    """Create an object; where someone was faster (409), read it again and make it as declared."""
+    """Create an object; where someone was faster (``conflicts``), read it again and make it as declared."""
     try:
         create()
     except Refused as refused:
-        found = find() if refused.status == CONFLICT else None
+        found = find() if refused.status in conflicts else None
         if found is None:
             raise
         update(found)

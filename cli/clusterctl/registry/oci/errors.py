@@ -173,7 +173,8 @@ def message(response: httpx.Response) -> str:
 def without_credentials(text: str, request: httpx.Request) -> str:
     """Words of a server, without the credentials that went to it with the request."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    found = [sent]
+    cookies = request.headers.get("cookie", "").split("; ")
+    found = [sent, *(pair.partition("=")[2] for pair in cookies)]
     if scheme.lower() == "basic":
         with contextlib.suppress(ValueError):
             found.append(base64.b64decode(sent).decode().partition(":")[2])

@@ -39,8 +39,10 @@ def create_instance(asked: Asked) -> Answer:
     """An endpoint once, whatever the name; nobody asks how it is."""
     made = _instance(asked)
     for other in asked.store.all(KIND):
-        if other["endpoint"] == made["endpoint"] or other["name"] == made["name"]:
-            raise ApiError(409, "resource conflict")
+        if other["endpoint"] == made["endpoint"]:
+            raise ApiError(500, "internal server error")
+        if other["name"] == made["name"]:
+            raise ApiError(409, f"instance {made['name']} already exists")
     asked.store.add(KIND, {**made, "setup_timestamp": int(time.time())})
     return asked.created(made["name"])
 
@@ -100,7 +102,7 @@ def create_policy(asked: Asked) -> Answer:
     made = _read_policy(asked)
     number = _project(asked)
     if any((one["project_id"], one["name"]) == (number, made["name"]) for one in asked.store.all(POLICY)):
-        raise ApiError(409, f"preheat policy {made['name']} already exists")
+        raise ApiError(409, f"policy {made['name']} already exists")
     asked.store.add(POLICY, {**made, "project_id": number})
     return asked.created(made["name"])
 
@@ -152,6 +154,11 @@ def _read_policy(asked: Asked) -> Object:
     provider = asked.body.get("provider_id") or 0
     if asked.store.get(KIND, provider) is None:
         raise missing(f"preheat instance {provider} not found")
+    for name in ("filters", "trigger"):
+        if not isinstance(asked.body.get(name, ""), str):
+            raise ApiError(
+                422, f"json: cannot unmarshal into Go struct field PreheatPolicy.{name} of type string"
+            )
     try:
         json.loads(asked.text("filters"))
         trigger = json.loads(asked.text("trigger"))

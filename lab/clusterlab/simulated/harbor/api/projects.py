@@ -62,8 +62,8 @@ def exists(asked: Asked) -> Answer:
 
 @route("GET", "/projects")
 def every(asked: Asked) -> Answer:
-    """All of them for the administrator, the public ones for anybody."""
-    found = matching(asked, asked.store.all(KIND), "name")
+    """All of them for the administrator, the public ones for anybody; by name."""
+    found = sorted(matching(asked, asked.store.all(KIND), "name"), key=lambda one: str(one["name"]))
     if not asked.user:
         found = [one for one in found if one["metadata"].get("public") == "true"]
     return asked.page([shown(asked.store, one) for one in found])
@@ -176,7 +176,7 @@ def _metadata(body: Object) -> dict[str, str]:
     for key, value in metadata.items():
         if not isinstance(value, str):
             word = f"json: cannot unmarshal {type(value).__name__} into Go struct field metadata.{key}"
-            raise bad(f'parsing project body from "" failed, because {word} of type string')
+            raise ApiError(422, f'parsing project body from "" failed, because {word} of type string')
     return metadata
 
 

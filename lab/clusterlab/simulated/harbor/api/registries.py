@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from .asked import Answer, Asked, matching, route
@@ -14,7 +15,8 @@ TYPES = (
     "ali-acr", "aws-ecr", "azure-acr", "docker-hub", "docker-registry", "github-ghcr", "gitlab", "google-gcr",
     "harbor", "jfrog-artifactory",
 )  # fmt: skip
-# These log in while the adapter is made, and all that goes wrong there is an internal error.
+# A Harbor is asked for its version while the adapter is made;
+# these log in while the adapter is made, and all that goes wrong there is an internal error.
 LOG_IN_EARLY = ("docker-hub", "aws-ecr", "ali-acr")
 MASK = "*****"
 LONGEST_NAME = 64
@@ -120,14 +122,29 @@ def _check(found: Object) -> None:
     if not found["url"].startswith(("http://", "https://")):
         raise bad(f"invalid URL: {found['url']}")
     found["url"] = found["url"].rstrip("/")
-    if found.get("ca_certificate") and "-----BEGIN CERTIFICATE-----" not in found["ca_certificate"]:
-        raise bad("failed to parse CA certificate")
+    if found.get("ca_certificate") and not _is_certificate(found["ca_certificate"]):
+        raise bad("invalid CA certificate: failed to parse certificate: x509: malformed certificate")
     if found["type"] not in TYPES:
         raise ApiError(500, f"adapter factory for {found['type']} not found")
+    if found["type"] == "harbor" and not found.get("credential"):
+        # Its handler crashes.
+        raise ApiError(500, "")
     if not reachable(found["url"]):
-        if found["type"] in LOG_IN_EARLY and (found.get("credential") or {}).get("access_key"):
+        is_early = found["type"] in LOG_IN_EARLY and (found.get("credential") or {}).get("access_key")
+        if is_early or found["type"] == "harbor":
             raise ApiError(500, "dial tcp: connection refused")
         raise bad("the registry is unhealthy")
+
+
+def _is_certificate(text: str) -> bool:
+    """Whether it is PEM of one whole object, as far as its own length says."""
+    try:
+        content = ssl.PEM_cert_to_DER_cert(text.strip())
+    except ValueError:
+        return False
+    long_form = len(content) > 2 and content[1] & 0x80
+    size = int.from_bytes(content[2 : 2 + (content[1] & 0x7F)], "big") if long_form else content[1]
+    return content[:1] == b"\x30" and len(content) == 2 + size + ((content[1] & 0x7F) if long_form else 0)
 
 
 def _refuse_double(store: Store, name: str) -> None:

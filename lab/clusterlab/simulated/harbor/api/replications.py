@@ -57,6 +57,8 @@ def start(asked: Asked) -> Answer:
     policy = asked.store.get(KIND, asked.body.get("policy_id") or 0)
     if policy is None:
         raise missing(f"replication policy {asked.body.get('policy_id')} not found")
+    if not policy["enabled"]:
+        raise ApiError(412, f"the policy {policy['id']} is disabled")
     made = {"policy_id": policy["id"], "status": "Succeed", "trigger": "manual", "start_time": now()}
     return asked.created(asked.store.add("execution", made))
 
@@ -139,7 +141,8 @@ def _shown(store: Store, found: Object) -> Object:
     for name, number in (("src_registry", found["src"]), ("dest_registry", found["dest"])):
         said[name] = registries.shown(registries.get(store, number)) if number else LOCAL
     said["replicate_deletion"] = found["deletion"]
-    return {name: value for name, value in said.items() if value is not None and value != []}
+    left_out = [name for name in ("deletion", "replicate_deletion", "override", "enabled") if not said[name]]
+    return {name: v for name, v in said.items() if v is not None and v != [] and name not in left_out}
 
 
 def _get(asked: Asked) -> Object:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hmac
 import json
+import re
 import threading
 import uuid
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from . import preheat, projects, registries, replications, repositories, robots, schedules, system, tags
 from .asked import BASE, Answer, Asked, handler_of
@@ -26,6 +28,7 @@ ADMIN = "admin"
 OPEN = (f"{BASE}/ping", f"{BASE}/health", f"{BASE}/systeminfo", f"{BASE}/projects")
 ALWAYS_WRITABLE = f"{BASE}/configurations"
 SESSION = "sid"
+LOGIN, TOKEN = "/c/login", "X-Harbor-CSRF-Token"
 # Each registers what it serves.
 SERVED = (preheat, projects, registries, replications, repositories, robots, schedules, system, tags)
 
@@ -33,7 +36,7 @@ SERVED = (preheat, projects, registries, replications, repositories, robots, sch
 class StandIn(ThreadingHTTPServer):
     """A Harbor whose state is one file. ``calls`` counts what was asked of it, by method.
 
-    Who waits for a call to come in waits for ``asked``.
+    Who waits for a call to come in waits for ``asked``. ``password_checks`` counts passwords that came along.
     """
 
     daemon_threads = True
@@ -45,6 +48,8 @@ class StandIn(ThreadingHTTPServer):
         self.faults = Faults()
         self.latency_s = latency_s
         self.calls: Counter[str] = Counter()
+        self.sessions: set[str] = set()
+        self.password_checks = 0
         self.asked = threading.Condition()
         self._ending = threading.Event()
         with self.store.transaction():
@@ -108,6 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
             {name.lower(): value for name, value in self.headers.items()},
             raw,
         )
+        if asked.path == LOGIN and self.command == "POST":
+            self._send(self._logged_in(raw))
+            return
         self.server.count(self.command)
         if self.server.latency_s:
             self.server.think()
@@ -142,18 +150,42 @@ class _Handler(BaseHTTPRequestHandler):
         is_open = asked.path.rstrip("/") in OPEN and asked.method in SAFE
         if not asked.user and not is_open:
             raise ApiError(401, "unauthorized")
-        if asked.user not in ("", ADMIN) and asked.method not in SAFE:
+        # Whoever is known may make projects, a robot that may only pull too.
+        makes_project = (asked.method, asked.path.rstrip("/")) == ("POST", f"{BASE}/projects")
+        if asked.user not in ("", ADMIN) and asked.method not in SAFE and not makes_project:
             raise ApiError(403, "forbidden")
         if asked.method in SAFE:
             return
-        if SESSION in self.headers.get("Cookie", "") and "X-Harbor-CSRF-Token" not in self.headers:
+        if self._session() and TOKEN not in self.headers:
             raise ApiError(403, "CSRF token not found in request")
         if system.configuration(asked.store)["read_only"] and asked.path != ALWAYS_WRITABLE:
             words = "The system is in read only mode. Any modification is prohibited."
             raise ApiError(403, words, "DENIED")
 
+    def _session(self) -> str:
+        """The session that is brought back: of several the last."""
+        found = re.findall(rf"(?:^|; ){SESSION}=(\w+)", self.headers.get("Cookie", ""))
+        return found[-1] if found else ""
+
+    def _logged_in(self, raw: bytes) -> Answer:
+        """Refused without a token, which the refusal names; then a session under two names, the last open."""
+        token = {TOKEN: "token"}
+        if TOKEN not in self.headers:
+            cookie = {"Set-Cookie": "_gorilla_csrf=csrf; Path=/; HttpOnly"}
+            return Answer(403, ApiError(403, "CSRF token not found in request").body, {**token, **cookie})
+        self.server.password_checks += 1
+        form = dict(parse_qsl(raw.decode()))
+        known = system.configuration(self.server.store)["admin_password"]
+        if form.get("principal") != ADMIN or not hmac.compare_digest(known, form.get("password", "")):
+            return Answer(401, "Invalid user name or password\n", token)
+        number = uuid.uuid4().hex
+        self.server.sessions.add(number)
+        return Answer(200, None, {**token, "Set-Cookie": f"{SESSION}={number}; Path=/; HttpOnly"})
+
     def _user(self, asked: Asked) -> str:
         """Nobody, where a password is wrong: Harbor logs that, and continues as if none were given."""
+        if self._session() in self.server.sessions:
+            return ADMIN
         kind, _, encoded = self.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "basic":
             return ""
@@ -161,6 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             name, _, password = base64.b64decode(encoded).decode().partition(":")
         except ValueError:
             return ""
+        self.server.password_checks += 1
         if name == ADMIN:
             known = system.configuration(asked.store)["admin_password"]
             if hmac.compare_digest(known.encode(), password.encode()):
@@ -174,11 +207,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = answer.body.encode() if is_text else json.dumps(answer.body).encode() + b"\n"
         body = b"" if answer.body is None else body
         self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
         self.send_header("X-Simulated", "clusterlab")
         self.send_header("X-Request-Id", str(uuid.uuid4()))
         self.send_header("Set-Cookie", f"{SESSION}={uuid.uuid4().hex}; Path=/; HttpOnly")
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
         if body:
             kind = "text/plain" if is_text else "application/json"
             self.send_header("Content-Type", f"{kind}; charset=utf-8")

@@ -162,6 +162,5 @@ def _same(one: Object, other: Object) -> bool:
 
 
 def _shown(rule: Object) -> Object:
-    return {
-        name: value for name, value in rule.items() if not name.endswith("_time") and name != "project_id"
-    }
+    hidden = ["project_id"] if rule["disabled"] else ["project_id", "disabled"]
+    return {name: value for name, value in rule.items() if not name.endswith("_time") and name not in hidden}
