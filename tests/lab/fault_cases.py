@@ -124,7 +124,7 @@ _WITH_WORDS = (
     Case(
         "job",
         "samples-repeated",
-        "gpu02",
+        "gpu03",
         "Pull the training image again",
         "samples never came",
         ordinary=False,

@@ -87,7 +87,7 @@ def require_trusted(paths: Iterable[Path], directory: Path, instead: str) -> Non
 
     ``instead`` says how to name another directory. Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
-    if directory.resolve() in _trusted_directories():
+    if _is_listed(directory.resolve()):
         return
     for path in paths:
         because = find_objection(path)
@@ -124,10 +124,15 @@ def trust_file() -> Path:
     return Path(base) / "clusterctl" / "trusted-directories"
 
 
+def _is_listed(place: Path) -> bool:
+    """Whether the operator trusts this directory, or one that it lies in."""
+    return any(place.is_relative_to(one) for one in _trusted_directories())
+
+
 def _trusted_directories() -> set[Path]:
     try:
         file = trust_file()
-        checked = _walk(Path("/"), _names(file.absolute()), partial(_judge_source, None, program=False))
+        checked = _walk(Path("/"), _names(file.absolute()), partial(_judge_source, None, strict=False))
         if checked.objection or not checked.resolved.is_file():
             return set()
         lines = checked.resolved.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -164,22 +169,22 @@ def _tree(top: Path) -> Iterator[Path]:
 
 
 def check_path(
-    path: Path, root: Path | None = None, *, program: bool = False, make_below: Path | None = None
+    path: Path, root: Path | None = None, *, strict: bool = False, make_below: Path | None = None
 ) -> CheckedPath:
     """Walk ``path`` from / as the kernel does: every directory, every link and what it leads to must be such
     that nobody else could write or exchange it, except that a group may write a directory on the way.
 
-    Within ``root`` no group may, nor where a ``program`` lies. Whatever lies in a ``root`` (``path`` itself,
-    without one) that the operator lists as trusted is trusted. Directories that are missing below
-    ``make_below`` are made. Raises OSError.
+    Within ``root`` no group may, nor, if ``strict``, the directory in which it lies. Whatever lies in a
+    ``root`` (``path`` itself, without one) that the operator lists as trusted is trusted. Directories that
+    are missing below ``make_below`` are made. Raises OSError.
     """
     top, above = Path(os.path.realpath(root or path)), Path(os.path.realpath(path.parent))
-    if top in _trusted_directories() and (root is None or above.is_relative_to(top)):
+    if _is_listed(top) and (root is None or above.is_relative_to(top)):
         resolved = Path(os.path.realpath(path))
         if make_below is not None and resolved.is_relative_to(make_below):
             resolved.mkdir(parents=True, exist_ok=True)
         return CheckedPath(resolved, above / path.name)
-    whole, judge = path.absolute(), partial(_judge_source, top if root else None, program=program)
+    whole, judge = _absolute(path), partial(_judge_source, top if root else None, strict=strict)
     found = _walk(Path("/"), _names(whole), judge, make_below)
     place = found.resolved
     if not found.objection:
@@ -196,7 +201,7 @@ def follow_own_links(path: Path) -> Path:
 
     Raises OSError.
     """
-    found = _walk(Path("/"), _names(path.absolute()), _judge_link)
+    found = _walk(Path("/"), _names(_absolute(path)), _judge_link)
     if found.objection:
         raise OSError(errno.EACCES, f"{found.resolved} {found.objection}")
     return found.resolved
@@ -207,10 +212,10 @@ def _judge_link(_here: Path, state: os.stat_result, _left: int) -> str:
     return "is a link that another user made" if is_foreign else ""
 
 
-def _judge_source(root: Path | None, here: Path, state: os.stat_result, left: int, *, program: bool) -> str:
+def _judge_source(root: Path | None, here: Path, state: os.stat_result, left: int, *, strict: bool) -> str:
     if left == 0 or (root is not None and here.is_relative_to(root)):
         return find_objection_to_state(here, state)
-    return (_of_own_passage if program and left == 1 else _of_passage)(here, state)
+    return (_of_own_passage if strict and left == 1 else _of_passage)(here, state)
 
 
 def _of_passage(directory: Path, state: os.stat_result) -> str:
@@ -287,6 +292,11 @@ def _walk(here: Path, rest: list[str], judge: Judge, make_below: Path | None = N
     return CheckedPath(here, named or here)
 
 
+def _absolute(path: Path) -> Path:
+    """POSIX leaves open what two slashes at the start mean; here they are one."""
+    return Path("/" + str(path.absolute()).lstrip("/"))
+
+
 def _names(path: Path) -> list[str]:
     """The names that a path leads through, the last one first."""
     return [*reversed(path.parts or (".",))]
@@ -327,7 +337,9 @@ def _is_private(path: Path, gid: int, owners: frozenset[int]) -> bool:
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    return group.gr_name in names and set(group.gr_mem) <= names and not _has_access_list(path)
+    # Whose first group it is, is no member by the group's own entry.
+    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
+    return group.gr_name in names and members <= names and not _has_access_list(path)
 
 
 def _has_access_list(path: Path) -> bool:

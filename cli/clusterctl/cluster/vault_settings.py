@@ -86,18 +86,17 @@ def _trusted(source: VaultSource, variable: str, root: Path) -> VaultSource:
         return source
     file, hint = source.file, "Make it, or name another."
     try:
-        checked = check_path(file, root)
-        state = checked.resolved.stat()
-        is_program = bool(state.st_mode & 0o111)
-        mode = "go-w" if is_program else "600"
-        hint = f"Nobody else may read or change it: chown it to you, chmod {mode} {shlex.quote(str(file))}, "
+        # Whether it is a program, Ansible decides when it reads it: another could be put there until then.
+        checked = check_path(file, root, strict=True)
+        is_program = bool(checked.resolved.stat().st_mode & 0o111)
+        place = checked.resolved if checked.objection else file
+        mode = "go-w" if is_program or place.is_dir() else "600"
+        hint = f"Nobody else may read or change it: chown it to you, chmod {mode} {shlex.quote(str(place))}, "
         hint += "or use another."
-        if is_program:
-            checked = check_path(file, root, program=True)
         # It keeps its own name, as Ansible does: programs find files next to them by it.
         because = checked.objection or unreadable_for_ansible(checked.named)
         if not because and not is_program:
-            require_private(state)
+            require_private(checked.resolved.stat())
     except (UnusableFileError, OSError) as error:
         because = describe_unusable(error)
     if because:

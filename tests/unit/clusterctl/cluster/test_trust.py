@@ -121,6 +121,12 @@ def test_what_a_shared_group_can_write_is_refused_and_a_private_one_is_its_owner
     assert "can be written by the group engineers" in refusal(site)
     owners[site / "hosts.yml"] = (ME, 73)
     refusal(site)
+    everyone = pwd.getpwall()
+    bob = SimpleNamespace(pw_name="bob", pw_gid=71)  # `useradd -g`: the group's entry does not name him
+    with monkeypatch.context() as patch:
+        patch.setattr(pwd, "getpwall", lambda: [*everyone, bob])
+        owners[site / "hosts.yml"] = (ME, 71)
+        refusal(site)
     monkeypatch.setattr(os, "listxattr", lambda _path: [trust.ACL])
     owners[site / "hosts.yml"] = (ME, 71)
     refusal(site)
@@ -170,8 +176,19 @@ def test_a_directory_that_the_operator_lists_is_trusted(site: Path) -> None:
     file.write_text(f"{site}\n")
     file.chmod(0o644)
     assert find_cluster_directory(site).root == site
+    file.write_text(f"{site.parent}\n")  # with all in it
+    assert find_cluster_directory(site).root == site
+    file.write_text(f"{site.parent}/si\n")
+    refusal(site)
+    file.write_text(f"{site}\n")
     file.chmod(0o666)
     refusal(site)
+
+
+def test_two_slashes_at_the_start_are_one(tmp_path: Path) -> None:
+    made = trust.require_trusted_place(Path(f"/{tmp_path}/new"), "instead", make=True)
+    assert str(made) == f"{tmp_path}/new" and made.is_dir()
+    assert str(trust.follow_own_links(Path(f"/{tmp_path}/new"))) == f"{tmp_path}/new"
 
 
 def test_a_list_of_trusted_directories_counts_only_where_nobody_else_could_exchange_it(

@@ -163,14 +163,15 @@ def test_a_comma_in_a_files_name_hides_no_file(tmp_path: Path, monkeypatch: pyte
     assert "cannot be used" in refused(tmp_path).what
 
 
-def test_a_program_behind_a_link_may_lie_in_a_directory_of_a_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", [0o755, 0o600], ids=["program", "password"])
+def test_what_lies_behind_a_link_may_lie_below_a_directory_of_a_group_and_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    """A team's directory on the way is usual; where the program lies, a private group alone may write."""
+    """A team's directory on the way is usual; a member could put a program in a password's place, too."""
     programs, link = tmp_path / "team" / "bin", tmp_path / "word"
     programs.mkdir(parents=True, mode=0o755)
     (programs / "word").write_text("#!/bin/sh\necho golden\n")
-    (programs / "word").chmod(0o755)
+    (programs / "word").chmod(mode)
     link.symlink_to(programs / "word")
     members: list[str] = []
     mine = pwd.getpwuid(os.geteuid()).pw_name
@@ -181,7 +182,9 @@ def test_a_program_behind_a_link_may_lie_in_a_directory_of_a_group(
     adopt_vault_settings(tmp_path / "site")
     assert os.environ[IN_USE] == str(link)  # Ansible, and the program, know it by this name
     members.append("colleague")
-    assert f"leads to {programs}, which can be written by the group" in refused(tmp_path / "site").what
+    told = refused(tmp_path / "site")
+    assert f"leads to {programs}, which can be written by the group" in told.what
+    assert f"chmod go-w {programs}," in told.hint
     programs.chmod(0o755)
     adopt_vault_settings(tmp_path / "site")
     programs.parent.chmod(0o777)
