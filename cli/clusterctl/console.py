@@ -96,8 +96,16 @@ def confirm(question: str) -> bool:
 
 
 def emit(record: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output, for --json: ASCII, with control characters escaped."""
-    write_rendered(json.dumps(record, sort_keys=False, default=str, allow_nan=False) + "\n")
+    """One JSON object on one line of standard output, for --json: ASCII, with control characters escaped.
+
+    JSON has no infinity and no NaN, which a file that was written by others may hold: they become null.
+    """
+    try:
+        line = json.dumps(record, default=str, allow_nan=False)
+    except ValueError:
+        read = json.loads(json.dumps(record, default=str), parse_constant=lambda _: None)
+        line = json.dumps(read, allow_nan=False)
+    write_rendered(line + "\n")
 
 
 def write(text: str) -> None:

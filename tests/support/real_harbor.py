@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from clusterctl.registry.harbor.client import Access
-from clusterctl.registry.harbor.session import Session
+from clusterctl.registry.harbor.session import HarborSession
 from clusterctl.registry.oci import exchange
 
 # What only a stand-in has.
@@ -44,7 +44,7 @@ class RealHarbor:
             cookies=exchange.NoCookies(), timeout=120, trust_env=False,
         )  # fmt: skip
         self._auth = ("admin", self.password.get_secret_value())
-        self._session = Session(self._http, httpx.URL(self.url), *self._auth)
+        self._session = HarborSession(self._http, httpx.URL(self.url), *self._auth)
         self.version = str(self.ask("GET", "/systeminfo")["harbor_version"]).partition("-")[0]
         self.scans = any(one.get("is_default") for one in self.ask("GET", "/scanners") or [])
         settings = self.ask("GET", "/configurations")

@@ -30,6 +30,7 @@ from clustercheck.model import Result, Verdict
 from clustercheck.result.document import plain
 from clustercheck.result.environment import describe
 from clustercheck.result.reading import read
+from clustercheck.running import suites
 from clustercheck.running.session import validate
 from clustercheck.samples import gpus, sample, smi
 
@@ -327,12 +328,13 @@ def require_sound_validation(jobs: Sequence[str], program: str, record: str) -> 
     checks = [check.id for check in CHECKS if check.job in jobs]
     if not checks:
         return
+    suite = next(name for name in ("full", "seeds") if set(jobs) & set(suites.load(name).jobs))
     document = validate(
         sample.spec(),
         transport=FakeTransport(records()),
         launcher=HostileLauncher(program, record),
         run_id="fuzz",
-        suite="full",
+        suite=suite,
         checks=checks,
     )
     written = json.dumps(document.as_json(), allow_nan=False)

@@ -205,7 +205,7 @@ def harbor() -> tuple[list[tuple[str, httpx.Response]], tempfile.TemporaryDirect
 
         def passed(request: httpx.Request) -> httpx.Response:
             url = request.url.copy_with(scheme="http", host="127.0.0.1", port=server.server_address[1])
-            answer = httpx.get(url, headers=request.headers)
+            answer = httpx.request(request.method, url, headers=request.headers, content=request.read())
             found.append((request.url.raw_path.decode(), answer))
             return streamed(answer)
 
@@ -263,6 +263,21 @@ def run_harbor_redirect(data: bytes) -> None:
     )
 
 
+def run_harbor_login(data: bytes) -> None:
+    """A login gives this token and this cookie, each on a line, and all else is as usual."""
+    recorded, place, raw = harbor()
+    good = dict(recorded)
+    token, _, cookie = data.partition(b"\n")
+    headers = [(b"x-harbor-csrf-token", header_of(token)), (b"set-cookie", header_of(cookie))]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return streamed(httpx.Response(200 if "cookie" in request.headers else 403, headers=headers))
+        return streamed(good.get(request.url.raw_path.decode(), httpx.Response(404)))
+
+    explained(lambda: plan_with(answer, Path(place.name), raw))
+
+
 def run_count(data: bytes) -> None:
     recorded, place, raw = harbor()
     good = dict(recorded)
@@ -307,6 +322,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target("harbor-lists", partial(harbor_seeds, lists=True), partial(run_harbor, lists=True)),
         Target("harbor-objects", partial(harbor_seeds, lists=False), partial(run_harbor, lists=False)),
+        Target("harbor-login", seeds(b"token\nsid=1234; Path=/; HttpOnly"), run_harbor_login),
         Target("harbor-redirect", seeds(b"https://harbor.example/c/oidc/login", b"/x"), run_harbor_redirect),
         Target("harbor-count", seeds(b"1", b"250", b"0"), run_count),
     )

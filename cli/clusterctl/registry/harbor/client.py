@@ -18,7 +18,7 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
-from clusterctl.registry.harbor.session import TRY_AGAIN, Session
+from clusterctl.registry.harbor.session import TRY_AGAIN, HarborSession
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
@@ -109,7 +109,7 @@ class Client:
             trust_env=False,
         )
         password = access.password.get_secret_value()
-        self._session = Session(self._http, httpx.URL(access.url), access.user, password)
+        self._session = HarborSession(self._http, httpx.URL(access.url), access.user, password)
 
     def __enter__(self) -> Client:
         return self

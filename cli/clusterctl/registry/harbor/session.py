@@ -18,7 +18,7 @@ MAX_COOKIES = 8
 TRY_AGAIN = (429, 502, 503)
 
 
-class Session:
+class HarborSession:
     """A session of Harbor's web pages. Without one, as where Harbor gives none, calls bring the password."""
 
     def __init__(self, http: httpx.Client, url: httpx.URL, user: str, password: str) -> None:
