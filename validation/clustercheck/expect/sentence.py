@@ -62,7 +62,8 @@ def _of_how_many(wrong: Sequence[Judged], judged: Sequence[Judged], called: str)
     """``in all five precisions``, ``in 2 of 5 precisions (gemm_bf16, gemm_fp16)``, ``in gemm_bf16``."""
     names = [one.figure.metric for one in wrong]
     if len(names) == 1:
-        return f"in {names[0]} {wrong[0].figure.label}".rstrip()
+        where = wrong[0].figure.label.removeprefix(f"({names[0]})").strip()
+        return f"in {names[0]} {where}".rstrip()
     if len(wrong) == len(judged):
         count = NUMBERS[len(names)] if len(names) < len(NUMBERS) else str(len(names))
         return f"in both {called}" if len(names) == 2 else f"in all {count} {called}"

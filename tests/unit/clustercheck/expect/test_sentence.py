@@ -43,6 +43,15 @@ def test_parts_that_not_every_figure_fails_are_joined_by_or() -> None:
     assert alone == "8 % slower in gemm_bf16 than its peers and its baseline"
 
 
+def test_a_figure_is_named_once_and_its_place_with_it() -> None:
+    """The label of a GPU's figure is its metric in brackets; of others it says where."""
+    named = sentence(judged(92.0, "gemm_bf16", label="(gemm_bf16)"), judged(100.0, "gemm_fp16"))
+    assert named == "8 % slower in gemm_bf16 than its peers and its baseline"
+    for label in ("at 8 bytes", "(all_reduce) at 8 bytes"):
+        placed = sentence(judged(92.0, "all_reduce", label=label), judged(100.0, "other"))
+        assert placed == "8 % slower in all_reduce at 8 bytes than its peers and its baseline"
+
+
 def test_one_part_of_one_figure_keeps_its_own_words() -> None:
     alone = judge(Figure("gemm_bf16", 80.0, "TFLOPS", floor=FLOOR))
     assert what_is_wrong([alone], [alone], "precisions") == "80 TFLOPS, 90 expected at least"
