@@ -16,6 +16,8 @@ OF_NODE = {
     "cuda": "CUDA",
     "toolkit": "container toolkit",
     "docker": "Docker",
+    "bios": "BIOS",
+    "microcode": "CPU microcode",
     "vbios": "VBIOS",
     "adapter_firmware": "adapter firmware",
 }

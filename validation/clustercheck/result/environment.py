@@ -110,6 +110,8 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         "cuda": _known(lambda: node.smi().cuda_version),
         "fabric_manager": _known(lambda: _version(node.mapping("fabric_manager").get("version"))),
         "toolkit": _known(lambda: _version(node.part("toolkit"))),
+        "bios": _known(lambda: node.mapping("firmware").get("bios_version")),
+        "microcode": _known(lambda: node.mapping("firmware").get("microcode")),
         "adapter_firmware": _known(lambda: _firmware(node)),
         "docker": _known(
             lambda: json.loads(program_output(node.part("docker"), "docker info"))["ServerVersion"]
