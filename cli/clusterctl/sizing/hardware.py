@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,13 +59,15 @@ class GpuPool:
 
 
 def profile_named(name: str) -> Profile:
-    """The profile of that name, or the only one whose name has all its words (h100-nvl: h100-nvl-94gb).
+    """The profile of that name, or the only one that is meant by its words or by its GPU's model.
 
-    Raises ClusterctlError (``size.gpu``).
+    ``h100-nvl`` is h100-nvl-94gb, ``H100 SXM`` h100-sxm5-80gb, ``NVIDIA H100 80GB HBM3`` as nvidia-smi
+    prints it too. Raises ClusterctlError (``size.gpu``).
     """
     known = profiles.names()
-    words = set(name.lower().split("-"))
-    found = [name] if name in known else [each for each in known if words <= set(each.split("-"))]
+    words = _words(name) - {"nvidia", "tesla"}
+    found = [name] if name in known else [each for each in known if words and words <= _with_kinds(each)]
+    found = found or [each for each in known if words <= _words(" ".join(profiles.load(each).gpu_models))]
     if len(found) == 1:
         return profiles.load(found[0])
     listed = f"One of: {', '.join(found or known)}."
@@ -74,6 +77,16 @@ def profile_named(name: str) -> Profile:
         where="--gpu",
         hint=listed if found else did_you_mean(name, known) or listed,
     )
+
+
+def _words(text: str) -> set[str]:
+    return set(re.split(r"[\s-]+", text.strip().lower()))
+
+
+def _with_kinds(profile: str) -> set[str]:
+    """Its words, and those of sockets without their generation: sxm of sxm5."""
+    words = _words(profile)
+    return words | {word.rstrip("0123456789") for word in words if word.startswith("sxm")}
 
 
 def of_kind(name: str, gpus: int | None, per_node: int | None) -> GpuPool:

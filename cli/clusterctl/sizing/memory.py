@@ -120,16 +120,22 @@ def layer_activations(
 
 
 def stage_activations(
-    shape: ModelShape, request: TrainingRequest, layout: Layout, recompute: str, *, last: bool
+    shape: ModelShape,
+    request: TrainingRequest,
+    layout: Layout,
+    recompute: str,
+    *,
+    last: bool,
+    micro_batches: int | None = None,
 ) -> float:
     """Activations on a GPU of the first or of the ``last`` pipeline stage; one stage alone is the last.
 
     Korthikanti et al., sections 4.2 and 4.3: in the schedule 1F1B the first stage holds as many micro batches
-    as there are stages, so of all layers together; full recomputation keeps the input of each layer (2sbh),
-    and, while one is computed again, that layer. The embedding keeps a mask, the output its inputs and the
-    logits in fp32.
+    as there are stages, so of all layers together, and no more than a step has (None: enough of them); full
+    recomputation keeps the input of each layer (2sbh), and, while one is computed again, that layer. The
+    embedding keeps a mask, the output its inputs and the logits in fp32.
     """
-    held = 1 if last else layout.pipeline
+    held = 1 if last else min(layout.pipeline, micro_batches or layout.pipeline)
     layers, t = ceil(shape.layers / layout.pipeline), layout.tensor
     width = request.sequence * request.micro_batch * shape.hidden
     width_here = width / (t if request.sequence_parallel else 1)
@@ -146,21 +152,36 @@ def stage_activations(
     return kept
 
 
-def on_fullest_gpu(shape: ModelShape, request: TrainingRequest, layout: Layout, recompute: str) -> Memory:
+def on_fullest_gpu(
+    shape: ModelShape,
+    request: TrainingRequest,
+    layout: Layout,
+    recompute: str,
+    micro_batches: int | None = None,
+) -> Memory:
     """The memory of the GPU that needs the most: of the first pipeline stage or of the last."""
-    ends = (_on_stage(shape, request, layout, recompute, last=end) for end in (False, True))
-    return max(ends, key=lambda end: end.total)
+    first, last = (
+        _on_stage(shape, request, layout, recompute, last=end, micro_batches=micro_batches)
+        for end in (False, True)
+    )
+    return max(first, last, key=lambda end: end.total)
 
 
 def _on_stage(
-    shape: ModelShape, request: TrainingRequest, layout: Layout, recompute: str, *, last: bool
+    shape: ModelShape,
+    request: TrainingRequest,
+    layout: Layout,
+    recompute: str,
+    *,
+    last: bool,
+    micro_batches: int | None,
 ) -> Memory:
     parameters: float = shape.parameters
     if layout.pipeline > 1:
         parameters = ceil(shape.layers / layout.pipeline) * shape.layer_parameters
         parameters += shape.embedding if last else shape.input_parameters
     held = states(parameters / layout.tensor, request, stage=layout.sharding, shards=layout.data)
-    kept = stage_activations(shape, request, layout, recompute, last=last)
+    kept = stage_activations(shape, request, layout, recompute, last=last, micro_batches=micro_batches)
     # What is sharded is whole while it is used: the largest layer, or the table of words.
     used = states(max(shape.layer_parameters, shape.embedding) / layout.tensor, request)
     whole = states(parameters / layout.tensor, request)

@@ -97,8 +97,8 @@ def options_on(gpus: int, task: Task, hardware: GpuPool, flops: float) -> tuple[
 
 
 def _option(layout: Layout, recompute: str, task: Task, hardware: GpuPool, flops: float) -> LayoutOption:
-    needed = memory.on_fullest_gpu(task.shape, task.request, layout, recompute)
     micro_batches = _micro_batches(layout, task)
+    needed = memory.on_fullest_gpu(task.shape, task.request, layout, recompute, micro_batches)
     why_not = _why_not(needed, hardware.usable_bytes)
     if not why_not and micro_batches is None:
         why_not = f"the global batch is no multiple of {layout.data} copies x {task.request.micro_batch}"

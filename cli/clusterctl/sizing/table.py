@@ -142,10 +142,23 @@ def _nothing_fits(sizing: Sizing) -> Iterator[str]:
     model = "This model" if shape.name == "model" else shape.name
     whole = shape.parameters * request.bytes_per_parameter
     have = sizing.gpus * sizing.hardware.usable_bytes
+    here = f"{sizing.gpus} x {sizing.hardware.profile.name}"
+    copies = [
+        option.layout.data for option in sizing.options if option.memory.total <= sizing.hardware.usable_bytes
+    ]
+    if copies:
+        batch = counted(sizing.task.global_batch or 0, "sequence")
+        yield f"{model} fits {here}, but no parallelism that fits can divide a global batch of {batch}."
+        yield "What would do:"
+        yield f"- a multiple of {min(copies) * request.micro_batch}: --global-batch"
+        if sizing.least_gpus is not None:
+            yield f"- training on {counted(sizing.least_gpus, 'such GPU')}: --gpus {sizing.least_gpus}"
+        return
     yield (
-        f"{model} does not train with {request.optimizer} on {sizing.gpus} x {sizing.hardware.profile.name}: "
+        f"{model} does not train with {request.optimizer} on {here}: "
         f"{request.bytes_per_parameter} bytes x {amount(shape.parameters)} parameters are "
-        f"{whole / 1e9:.0f} GB ({whole / GIB:.1f} GiB) before activations; {have / GIB:.1f} GiB are usable."
+        f"{whole / 1e9:.0f} GB ({whole / GIB:.1f} GiB) before activations; {have / GIB:.1f} GiB are "
+        f"usable{', but no parallelism divides all of it' if whole <= have else ''}."
     )
     yield "What would do:"
     if sizing.least_gpus is not None:

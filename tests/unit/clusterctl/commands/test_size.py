@@ -48,6 +48,25 @@ def test_what_does_not_fit_says_what_would(capsys):
     assert "inference of 1 sequence: 13.1 GiB, fits one GPU" in said
 
 
+def test_it_is_said_why_nothing_fits_although_the_memory_would_do(capsys):
+    assert size("--model", "bert-base", "--gpu", "l40s", "--gpus", "64", "--global-batch", "1") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "bert-base fits 64 x l40s-48gb, but no parallelism that fits can divide a global batch of 1" in said
+    )
+    assert "does not train" not in said and "LoRA" not in said
+    assert "- a multiple of 4: --global-batch - training on 1 such GPU: --gpus 1" in said
+    assert size("--model", "bert-base", "--gpu", "l40s", "--gpus", "64", "--global-batch", "4") == 0
+    capsys.readouterr()
+    assert size("--parameters", "7B", "--sequence", "1000000", "--gpu", "l40s", "--gpus", "16") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "(104.3 GiB) before activations; 691.2 GiB are usable, but no parallelism divides all of it." in said
+    )
+    assert size(*SEEDS, "--gpu", "l40s", "--gpus", "1") == 1
+    assert "divides" not in capsys.readouterr().out
+
+
 def test_what_fits_is_chosen_with_days_and_the_source(capsys):
     assert size(*SEEDS, "--gpu", "hgx-a100-80gb", "--gpus", "16") == 0
     said = " ".join(capsys.readouterr().out.split())

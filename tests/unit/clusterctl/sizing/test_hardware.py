@@ -32,7 +32,18 @@ def refused(call, *arguments):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("hgx-a100-80gb", "hgx-a100-80gb"), ("L40S", "l40s-48gb"), ("h100-nvl", "h100-nvl-94gb")],
+    [
+        ("hgx-a100-80gb", "hgx-a100-80gb"),
+        ("L40S", "l40s-48gb"),
+        ("h100-nvl", "h100-nvl-94gb"),
+        ("H100-SXM", "h100-sxm5-80gb"),
+        ("H20 sxm", "h20-sxm5-96gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("NVIDIA A100-SXM4-80GB", "hgx-a100-80gb"),
+        ("A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
+    ],
 )
 def test_a_profile_or_the_only_one_with_these_words(name, expected):
     assert hardware.profile_named(name).name == expected
@@ -42,6 +53,8 @@ def test_a_name_of_several_or_of_none_is_refused():
     several = refused(hardware.profile_named, "a100-80gb")
     assert several.hint == "One of: a100-pcie-80gb, hgx-a100-80gb."
     assert refused(hardware.profile_named, "hgx-a100-80").hint == "Did you mean hgx-a100-80gb?"
+    for nothing in ("", "nvidia", " - "):
+        refused(hardware.profile_named, nothing)
     none = refused(hardware.profile_named, "tpu")
     assert "l40s-48gb" in none.hint
     assert none.what == "there is no kind of GPU 'tpu'"

@@ -236,3 +236,14 @@ def test_selective_recomputation_never_needs_more_than_none(model, request, layo
 def test_one_gpu_holds_what_the_formulas_say(model, request):
     found = memory.on_fullest_gpu(model, request, Layout(1), NONE)
     assert found.states == pytest.approx(model.parameters * request.bytes_per_parameter)
+
+
+def test_a_pipeline_holds_no_more_micro_batches_than_a_step_has():
+    model = preset("megatron-530b")
+    pipeline = Layout(1, pipeline=35)
+    layer, mask = memory.layer_activations(model, MIXED), 2048 * model.hidden
+    two = memory.stage_activations(model, MIXED, pipeline, NONE, last=False, micro_batches=2)
+    assert two == 2 * (3 * layer + mask)
+    enough = memory.on_fullest_gpu(model, MIXED, pipeline, NONE, 35)
+    assert enough == memory.on_fullest_gpu(model, MIXED, pipeline, NONE)
+    assert memory.on_fullest_gpu(model, MIXED, pipeline, NONE, 2).total < enough.total
