@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import ssl
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -17,7 +18,10 @@ import httpx
 # A small document: a manifest, a configuration, a token, a page of a list, or the start of a blob.
 ANSWER_S = 120.0
 # Between two looks at the clock while much is sent.
-WRITE_BYTES = 64 << 10
+WRITE_BYTES = 256 << 10
+# At most so much in one piece, where it has come already: a TLS record alone has 16 KiB.
+READ_BYTES = 1 << 20
+TLS_RECORD_BYTES = 16 << 10
 
 _end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
 
@@ -84,12 +88,26 @@ class _Stream:
         self._usual = usual
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        found: bytes = self._usual.read(max_bytes, timeout=_least(timeout))
-        return found
+        found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=_least(timeout))
+        return b"".join((found, *self._already_here(READ_BYTES - len(found)))) if found else found
+
+    def _already_here(self, most: int) -> Iterator[bytes]:
+        """What follows in TLS records that have come; an error is met again by the next read."""
+        connection = self._usual.get_extra_info("socket")
+        # TLS within a proxy's TLS is read through the proxy's connection, which is not this one.
+        is_direct = getattr(connection, "_sslobj", None) is self._usual.get_extra_info("ssl_object")
+        if not (isinstance(connection, ssl.SSLSocket) and is_direct):
+            return
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            while most > 0 and (more := connection.recv(min(most, TLS_RECORD_BYTES))):
+                most -= len(more)
+                yield more
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), WRITE_BYTES):
-            self._usual.write(buffer[start : start + WRITE_BYTES], timeout=_least(timeout))
+        view = memoryview(buffer)
+        for start in range(0, len(view), WRITE_BYTES):
+            self._usual.write(view[start : start + WRITE_BYTES], timeout=_least(timeout))
 
     def start_tls(self, *words: Any, timeout: float | None = None, **more: Any) -> _Stream:
         return _Stream(self._usual.start_tls(*words, timeout=_least(timeout), **more))
