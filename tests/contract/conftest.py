@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from tests.support import harbor_play
 from tests.support.real_harbor import RealHarbor, real_harbor
 
 from clusterlab.simulated.harbor.api import server
+from clusterlab.simulated.harbor.api.asked import Answer, Asked
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
 from .harbor_exchanges import Recorder
@@ -72,6 +73,19 @@ def harbor(tmp_path: Path, the_real_harbor: RealHarbor | None) -> Iterator[Stand
         return
     with serving(tmp_path / "harbor.sqlite") as made:
         yield made
+
+
+@pytest.fixture
+def twisted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Asked, Answer], Answer]], None]:
+    """Have a function change what the stand-in answers."""
+    usual = server._Handler._answer
+
+    def twist(function: Callable[[Asked, Answer], Answer]) -> None:
+        monkeypatch.setattr(
+            server._Handler, "_answer", lambda handler, asked: function(asked, usual(handler, asked))
+        )
+
+    return twist
 
 
 @pytest.fixture(scope="session")

@@ -19,25 +19,11 @@ from clusterctl.registry.harbor import answers, client, reconcile
 from clusterctl.registry.harbor.client import BrokenAnswer, Refused
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.oci import deadline
-from clusterlab.simulated.harbor.api import server as stand_in
 from clusterlab.simulated.harbor.api.asked import Answer, Asked
 from clusterlab.simulated.harbor.api.server import StandIn
 
 # How often each answer is replaced, at random with this seed.
 MUTANTS = 40
-
-
-@pytest.fixture
-def twisted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Asked, Answer], Answer]], None]:
-    """Have a function change what the stand-in answers."""
-    usual = stand_in._Handler._answer
-
-    def twist(function: Callable[[Asked, Answer], Answer]) -> None:
-        monkeypatch.setattr(
-            stand_in._Handler, "_answer", lambda handler, asked: function(asked, usual(handler, asked))
-        )
-
-    return twist
 
 
 def mutated(body: Any, draw: random.Random) -> Any:

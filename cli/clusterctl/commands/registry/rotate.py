@@ -53,7 +53,9 @@ def command(
         there = _look(site, declared)
         if expiring is not None:
             end = (now() + timedelta(days=expiring)).timestamp()
-            declared = [one for one in declared if FOR_EVER < there[one.key]["expires_at"] < end]
+            declared = [
+                one for one in declared if FOR_EVER < there[one.key].get("expires_at", FOR_EVER) < end
+            ]
         plan = reconcile.ReconcilePlan()
         plan.add(robots.renewals(site, declared, there, named=bool(names)))
         output.tell_remarks(plan.remarks)

@@ -35,6 +35,12 @@ def _time(text: str) -> str:
     return text
 
 
+def _part(name: str) -> str:
+    if name in (".", ".."):
+        raise ValueError("a name that leads to another path")
+    return name
+
+
 def _json(model: Any) -> Callable[[str], str]:
     """Text that is empty, or JSON of this kind."""
     adapter = TypeAdapter(model)
@@ -48,7 +54,8 @@ def _json(model: Any) -> Callable[[str], str]:
 
 
 Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Name = Annotated[str, Field(min_length=1, max_length=1024)]
+# It may become a part of a path.
+Name = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_part)]
 Time = Annotated[str, Field(max_length=100), AfterValidator(_time)]
 
 

@@ -14,16 +14,16 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.session import TRY_AGAIN, HarborSession
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
-from clusterctl.registry.oci.deadline import with_deadlines, within
+from clusterctl.registry.oci.deadline import time_left, with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
-from clusterctl.registry.oci.errors import MASK, NoHostNameError, RegistryError, without_credentials
+from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, hidden_by
+from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -33,6 +33,8 @@ ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 TRIES = 6
+# One call with its login, its retries and the pauses between them; a list with all its pages.
+CALL_S, LIST_S = 480.0, 900.0
 # Harbor's own trouble, as two that wait for each other in its database, is over at once or not soon.
 TRIES_OF_ERROR = 3
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
@@ -98,8 +100,13 @@ class Client:
         self.stop = stop or threading.Event()
         self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
-        self._extensions = {"sni_hostname": access.name} if access.name else {}
-        self._auth = httpx.BasicAuth(access.user, access.password.get_secret_value())
+        password = access.password.get_secret_value()
+        # What Harbor was told, and must not tell others by our mouth.
+        self.hidden = HiddenSecrets()
+        self.hidden.add(password, access.user)
+        name = {"sni_hostname": access.name} if access.name else {}
+        self._extensions: dict[str, Any] = {EXTENSION: self.hidden, **name}
+        self._auth = httpx.BasicAuth(access.user, password)
         self._http = httpx.Client(
             base_url=access.url.rstrip("/") + PATH,
             transport=transport(access),
@@ -108,7 +115,6 @@ class Client:
             cookies=exchange.NoCookies(),
             trust_env=False,
         )
-        password = access.password.get_secret_value()
         self._session = HarborSession(self._http, httpx.URL(access.url), access.user, password)
 
     def __enter__(self) -> Client:
@@ -175,7 +181,9 @@ class Client:
         """Whether someone else may log in with this password. Raises Refused."""
         # Harbor takes a wrong password for an anonymous user, who may not ask this.
         what, path = f"the password of {user}", "/users/current/permissions"
-        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.get_secret_value()))
+        secret = password.get_secret_value()
+        self.hidden.add(secret, user)
+        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, secret))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
             raise Refused(what, answer.status_code, self._message(answer))
         return answer.is_success
@@ -188,6 +196,12 @@ class Client:
         self, what: str, path: str, model: type[HarborObject], key: str = "id", **query: Any
     ) -> list[dict[str, Any]]:
         """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
+        with within(LIST_S):
+            return self._every(what, path, model, key, query)
+
+    def _every(
+        self, what: str, path: str, model: type[HarborObject], key: str, query: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
@@ -223,6 +237,8 @@ class Client:
         body: Mapping[str, Any] | None = None,
         timeouts: int = TRIES,
     ) -> httpx.Response:
+        self.hidden.add_from(body or {})
+        what = self.hidden.public(what)
         answer = self._asked(method, what, path, query=query, body=body, timeouts=timeouts)
         if answer.is_success:
             return answer
@@ -244,24 +260,30 @@ class Client:
         auth: httpx.BasicAuth | None = None,
         timeouts: int = TRIES,
     ) -> httpx.Response:
-        """One request, asked again while there is hope.
+        """One request, asked again while there is hope and time.
 
         A POST may have been served though its answer was lost: Harbor then says 409, and is read again.
         """
+        with within(CALL_S), self.hidden.kept_out_of_errors():
+            return self._retried(lambda: self._sent(method, path, query, body, auth), what, timeouts)
+
+    def _retried(self, send: Callable[[], httpx.Response], what: str, timeouts: int) -> httpx.Response:
         left, mute, broken = TRIES, 0, 0
         while True:
             left -= 1
             with self._counting:
                 self.calls += 1
             try:
-                answer = self._sent(method, path, query, body, auth)
+                answer = send()
             except httpx.TransportError as error:
                 mute += isinstance(error, httpx.ReadTimeout)
                 cannot_pass = of_certificate(error) or isinstance(error, NoHostNameError)
-                if cannot_pass or not left or mute >= timeouts:
+                if cannot_pass or not left or mute >= timeouts or not time_left():
                     raise unreachable(self.access.url, what, error) from error
                 self._rest(_pause(TRIES - left))
                 continue
+            if not time_left():
+                return answer
             if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
                 broken += 1
                 if not left or broken >= min(TRIES_OF_ERROR, timeouts):
@@ -303,21 +325,17 @@ class Client:
 
     def _message(self, answer: httpx.Response) -> str:
         """Harbor's own words, from its list of errors; else the beginning of whatever came."""
-
-        def public(words: str) -> str:
-            # It was told the password with the login, too.
-            words = words.replace(self.access.password.get_secret_value(), MASK)
-            return without_credentials(words, answer.request)
-
+        hidden = hidden_by(answer.request)
         try:
             words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
         except UnreadableError:
-            words = one_line(TAG.sub(" ", public(answer.content.decode(errors="replace"))), 200)
-        return one_line(public(words)) or answer.reason_phrase
+            said = hidden.mask(answer.content.decode(errors="replace"))
+            return hidden.public(TAG.sub(" ", said), 200) or answer.reason_phrase
+        return hidden.public(words) or answer.reason_phrase
 
     def _rest(self, seconds: float) -> None:
         """Wait until the next try. Raises Stopped."""
-        self._wait(seconds)
+        self._wait(min(seconds, time_left()))
         if self.stop.is_set():
             raise Stopped
 
@@ -403,7 +421,7 @@ def _require_size(what: str, answer: httpx.Response) -> None:
 
 def _broken(what: str, answer: httpx.Response, error: UnreadableError) -> BrokenAnswer:
     because = (
-        f"the answer is not as Harbor's API describes it: {error}"
+        f"the answer is not as Harbor's API describes it: {hidden_by(answer.request).public(str(error))}"
         if error.is_json
         else "the answer is not JSON; is this Harbor's address?"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
@@ -31,7 +31,8 @@ from clusterctl.registry.harbor.change import (
 )
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import DeclaredHarbor
-from clusterctl.registry.harbor.site import Finding, Site, each
+from clusterctl.registry.harbor.site import LONG, Finding, Site, each
+from clusterctl.registry.oci.deadline import within
 
 # After these there is no use in asking Harbor for anything more.
 ENDS_ALL = (
@@ -40,6 +41,9 @@ ENDS_ALL = (
     "registry.api-certificate",
     "registry.read-only",
 )
+
+# For all that is read before anything is changed.
+PLAN_S = 1800.0
 
 
 @dataclass
@@ -101,7 +105,12 @@ def configure(site: Site, *, reading: bool = False) -> None:
 
 
 def plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
-    """Look at everything, and compare. Raises ClusterctlError (``registry.*``)."""
+    """Look at everything, within PLAN_S, and compare. Raises ClusterctlError (``registry.*``)."""
+    with within(PLAN_S):
+        return _plan(site, declared)
+
+
+def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
     wanted, preheated = declared.registry_projects, declared.registry_preheat
     named = tuple(one.name for one in wanted)
     needed = {name for one in declared.registry_robots for _, name in robot_accounts.needs(one)}
@@ -176,7 +185,7 @@ def _possible(site: Site, found: Iterable[Finding]) -> Iterator[Finding]:
     for one in found:
         needs = one.needs if isinstance(one, HarborChange) else ()
         why = next(filter(None, (_never(site, need) for need in needs)), "")
-        yield site.block(one.kind, one.name, why) if why else one
+        yield site.public_finding(site.block(one.kind, one.name, why) if why else one)
 
 
 def _never(site: Site, need: Subject) -> str:
@@ -199,6 +208,7 @@ def apply(site: Site, made: ReconcilePlan, tell: Callable[[ChangeOutcome], None]
             return
         try:
             outcome = _outcome(change, lacking)
+            outcome = replace(outcome, why=site.public(outcome.why, LONG))
         except ClusterctlError as error:
             over.set()
             with lock:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+import httpx
 from pydantic import SecretStr
 
 from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Subject
+from clusterctl.registry.harbor.client import BrokenAnswer
 from clusterctl.registry.harbor.declared import ALL_PROJECTS, SYSTEM, Robot
+from clusterctl.registry.harbor.fields import ROBOT_PREFIX
 from clusterctl.registry.harbor.secret_text import new_secret
 from clusterctl.registry.harbor.site import Found, Site, make
 from clusterctl.registry.harbor.vault import now
@@ -37,6 +40,11 @@ def begin(site: Site, keys: Iterable[str]) -> None:
         elif not is_begun:
             site.vault.begin(key, new_secret(), now=now())
     site.vault.save()
+
+
+def is_usable(prefix: str) -> bool:
+    """Whether names with this prefix of Harbor's may stand in commands and files."""
+    return ROBOT_PREFIX.fullmatch(prefix) is not None and ".." not in prefix
 
 
 def needs(one: Robot) -> tuple[Subject, ...]:
@@ -69,6 +77,7 @@ def create(site: Site, one: Robot, find: Callable[[], Found | None]) -> None:
     def write() -> None:
         body = _body(one, one.name, one.days)
         made = site.client.post(f"{KIND} {one.key}", PATH, body, model=answers.CreatedRobotAnswer).content
+        _require_name(site, one, made["name"])
         if one.disabled:
             # Nobody is born disabled.
             _put(site, one, made["id"], _body(one, made["name"], one.days))
@@ -122,6 +131,13 @@ def _secret(site: Site, one: Robot, user: str) -> SecretStr:
     secret = new_secret()
     site.hand_over(user, secret)
     return secret
+
+
+def _require_name(site: Site, one: Robot, name: str) -> None:
+    """Harbor forms a robot's full name. Another one goes to no command and into no file."""
+    if name != site.robot_prefix + one.key:
+        because = f"the new robot's name is not {site.robot_prefix}{one.key}"
+        raise BrokenAnswer(f"{KIND} {one.key}", httpx.codes.CREATED, because)
 
 
 def _put(site: Site, one: Robot, number: int, body: dict[str, Any]) -> None:

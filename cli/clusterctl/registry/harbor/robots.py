@@ -18,6 +18,7 @@ from clusterctl.registry.harbor.change import (
     differences,
 )
 from clusterctl.registry.harbor.declared import Robot
+from clusterctl.registry.harbor.fields import is_robot_key
 from clusterctl.registry.harbor.robot_accounts import (
     FOR_EVER,
     KEPT,
@@ -28,6 +29,7 @@ from clusterctl.registry.harbor.robot_accounts import (
     days,
     delete,
     is_known,
+    is_usable,
     needs,
     renew,
     update,
@@ -38,6 +40,10 @@ from clusterctl.registry.harbor.vault import now
 SAY_DAYS_BEFORE = 14
 FIRST_KIND = "is of Harbor's first kind, which cannot be changed"
 # It may be in use with a secret that others know, which a new one makes void.
+UNREADABLE = "cannot be read: its name is not one that Harbor gives to a robot; it is kept"
+UNUSABLE_PREFIX = (
+    "cannot be read: Harbor's robot_name_prefix is not one of at most 64 letters, digits and _$.@#%+-"
+)
 FOREIGN = "was not made here: a new secret shuts out whoever uses it. To take it over: {how}"
 
 
@@ -48,7 +54,8 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
     there = [name for name in names if (projects.KIND, name) in site.ids]
     for found in each(site, lambda name: _of_project(site, name), there):
         robots += found
-    return {one["name"].removeprefix(site.robot_prefix): one for one in robots}
+    site.unreadable |= {(KIND, one["name"]) for one in robots if _key(site, one["name"]) is None}
+    return {key: one for one in robots if (key := _key(site, one["name"])) is not None}
 
 
 def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -58,7 +65,9 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
         yield from _unproved(declared, found, proved)
     for one in declared:
         there = found.get(one.key)
-        if there is None:
+        if not is_usable(site.robot_prefix):
+            yield site.block(KIND, one.key, UNUSABLE_PREFIX)
+        elif there is None:
             act = partial(create, site, one, partial(_find, site, one))
             yield HarborChange(
                 KIND, one.key, Action.CREATE, act, creation(_wanted(site, one, None)), needs(one)
@@ -75,7 +84,9 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
 def surplus_findings(
     site: Site, declared: tuple[Robot, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
-    """What nobody declared, of the system and of projects that are declared."""
+    """What nobody declared, of the system and of projects that are declared; and what cannot be read."""
+    for kind, name in sorted(site.unreadable):
+        yield Remark(kind, site.public(name), UNREADABLE)
     for key in sorted(set(found) - {one.key for one in declared}):
         project, is_of_one, _ = key.partition("+")
         is_foreign = is_of_one and (projects.KIND, project) not in site.declared
@@ -166,6 +177,13 @@ def _unproved(
         elif _is_over(there):
             why = "it has expired"
         yield Remark(KIND, one.key, f"could not be proved: {why}")
+
+
+def _key(site: Site, name: str) -> str | None:
+    """A robot's name without Harbor's prefix; None for a name that Harbor would not give it."""
+    key = name.removeprefix(site.robot_prefix)
+    has_prefix = is_usable(site.robot_prefix) and name.startswith(site.robot_prefix)
+    return key if has_prefix and is_robot_key(key) else None
 
 
 def _is_over(found: Found) -> bool:

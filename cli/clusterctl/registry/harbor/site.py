@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
-from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
-from clusterctl.registry.harbor.change import Action, Deferred, HarborChange, Remark, Subject
+from clusterctl.registry.harbor.change import Action, Deferred, FieldDifference, HarborChange, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
     hand_to_command,
@@ -23,6 +23,8 @@ from clusterctl.registry.harbor.secret_text import (
 from clusterctl.registry.harbor.vault import Vault
 
 CONFLICT = 409
+# Of a sentence with words of Harbor's in it, and of the values of a list that are shown.
+LONG, MAX_SHOWN = 1000, 200
 Found = dict[str, Any]
 Finding = HarborChange | Remark
 T = TypeVar("T")
@@ -47,7 +49,36 @@ class Site:
     # What is to be there, and of that what is there and can never be as declared.
     declared: set[Subject] = field(default_factory=set)
     blocked: set[Subject] = field(default_factory=set)
+    # What Harbor lists under names that it gives to nothing.
+    unreadable: set[Subject] = field(default_factory=set)
     _sealed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for user, secret in self.vault.secrets():
+            self.client.hidden.add(secret.get_secret_value(), user)
+
+    def public(self, text: str, limit: int = 300) -> str:
+        """What Harbor says, as it may be shown: on one line, and without secrets that it was told."""
+        return self.client.hidden.public(text, limit)
+
+    def public_finding(self, found: Finding) -> Finding:
+        """What was found, with Harbor's words in it as they may be shown."""
+        if isinstance(found, Remark):
+            return replace(found, why=self.public(found.why, LONG))
+        return replace(found, differences=tuple(map(self._public_difference, found.differences)))
+
+    def _public_difference(self, one: FieldDifference) -> FieldDifference:
+        after = self.client.hidden.mask(one.after) if isinstance(one.after, str) else one.after
+        return replace(one, before=self._public_value(one.before), after=after)
+
+    def _public_value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.public(value)
+        if isinstance(value, list | tuple | set | frozenset):
+            some = sorted(map(str, value))[:MAX_SHOWN]
+            more = [f"... and {len(value) - len(some)} more"] if len(value) > len(some) else []
+            return [*map(self.public, some), *more]
+        return value
 
     def id_of(self, kind: str, name: str) -> int:
         """The number of an object that must be there. Raises Deferred where it is not."""
@@ -75,9 +106,14 @@ class Site:
 
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretStr | None:
         """A declared secret from where it is kept; None if there is none."""
+        if not (file or command):
+            return None
         if file:
-            return read_secret_file(self.directory / Path(file).expanduser(), what)
-        return secret_of_command(command, what) if command else None
+            secret = read_secret_file(self.directory / Path(file).expanduser(), what)
+        else:
+            secret = secret_of_command(command, what)
+        self.client.hidden.add(secret.get_secret_value())
+        return secret
 
     def may_hand_over(self) -> None:
         """Raises Deferred where the keeper has failed in this run: what it was to keep is not started."""
@@ -102,7 +138,13 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Where one fails, or the person interrupts, none is started any more, and none is tried again.
     """
-    return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
+    context = contextvars.copy_context()
+
+    def call(item: T) -> R:
+        # With the deadline of who calls.
+        return context.copy().run(function, item)
+
+    return parallel_map(call, items, limit=CONNECTIONS, stop=site.client.stop)
 
 
 def by_name(found: Iterable[Found]) -> dict[str, Found]:
@@ -134,7 +176,7 @@ def surplus(
 
     ``spared`` is the reason why it is not even then.
     """
-    name = one_line(name)
+    name = site.public(name)
     if spared:
         yield Remark(kind, name, f"is not declared; it is kept ({spared})")
     elif site.prune:

@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.secret_files import encrypt_at_rest, lacks_encryption, read_secret_text
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor.fields import is_robot_key
 from clusterctl.registry.harbor.secret_text import MAX_FILE_BYTES
 
 FILE = "registry-robots.json"
@@ -49,6 +50,11 @@ class Vault:
     def robot(self, key: str) -> Mapping[str, Any]:
         """What is known of a robot: user, secret, made, id, set; nothing where it is not known."""
         return self._robots.get(key, {})
+
+    def secrets(self) -> list[tuple[str, SecretStr]]:
+        """Each secret that is kept, with the user who logs in with it: empty where that is not known."""
+        kept = self._robots.values()
+        return [(entry.get("user", ""), entry["secret"]) for entry in kept if "secret" in entry]
 
     def is_set(self, key: str, robot_id: int) -> bool:
         """Whether this very robot has the secret that we know of."""
@@ -109,9 +115,13 @@ class Vault:
         return datetime.fromisoformat(text) if isinstance(text, str) else None
 
     def forget(self, key: str) -> None:
-        """The robot is gone. Raises ClusterctlError (``cluster.state-*``)."""
+        """The robot is gone; of one that was never declared here there is nothing.
+
+        Raises ClusterctlError (``cluster.state-*``).
+        """
         with self._lock:
-            self._robots.pop(key, None)
+            if self._robots.pop(key, None) is None:
+                return
         with state_access():
             self._password(key).unlink(missing_ok=True)
 
@@ -134,6 +144,8 @@ class Vault:
             replace_file(self.path, encrypt_at_rest(text + "\n"))
 
     def _password(self, key: str) -> Path:
+        if not is_robot_key(key):
+            raise ValueError(f"{key!r} is not the name of a robot")
         return self._passwords / f"{key}.password"
 
     def _print(self, secret: SecretStr, stamp: str) -> str:
@@ -171,8 +183,14 @@ class _Robot(BaseModel):
         return made
 
 
+def _robot_key(key: str) -> str:
+    if not is_robot_key(key):
+        raise ValueError("not the name of a robot")
+    return key
+
+
 class _Content(BaseModel):
-    robots: dict[Annotated[str, Field(pattern=r"^[^/\x00]+$")], _Robot]
+    robots: dict[Annotated[str, AfterValidator(_robot_key)], _Robot]
     fingerprints: dict[str, Annotated[str, Field(pattern="^[0-9a-f]+$")]]
     key: Annotated[str, Field(pattern="^[0-9a-f]+$")]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci import errors, exchange, manifest, rate
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
+from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import DIGEST
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -25,6 +25,8 @@ from clusterctl.registry.oci.tokens import Tokens
 CONNECT_S = 15.0
 # Between two pieces of one answer.
 SILENCE_S = 60.0
+# One question whose answer is small, with all retries and pauses.
+ASK_S = 600.0
 # A registry over object storage puts the pieces of a blob together before it answers.
 COMMIT_S = 900.0
 PIECE = 1 << 20
@@ -43,6 +45,9 @@ class Registry:
     def __init__(self, endpoint: RegistryEndpoint, retry: RetryPolicy | None = None) -> None:
         self.endpoint = endpoint
         self.retry = retry or RetryPolicy()
+        self._hidden = HiddenSecrets()
+        if endpoint.credentials is not None:
+            self._hidden.add(endpoint.credentials.password.get_secret_value(), endpoint.credentials.user)
         self._tokens = Tokens(
             endpoint.host,
             endpoint.credentials,
@@ -59,7 +64,7 @@ class Registry:
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
-            event_hooks={"request": [self._call_by_name, self._have_watched]},
+            event_hooks={"request": [self._call_by_name, self._have_watched, self._have_hidden]},
         )
 
     def __enter__(self) -> Self:
@@ -86,6 +91,10 @@ class Registry:
                 self.retry.stop.watch(about["return_value"].get_extra_info("socket"))
 
         request.extensions = {**request.extensions, "trace": note}
+
+    def _have_hidden(self, request: httpx.Request) -> None:
+        """Have what the registry was told left out of errors about its answer."""
+        request.extensions = {**request.extensions, EXTENSION: self._hidden}
 
     def manifest(self, repository: str, wanted: str) -> Manifest:
         """The manifest of a tag or a digest; that of a digest is verified."""
@@ -209,7 +218,7 @@ class Registry:
         got = response.headers.get("docker-content-digest", found.digest)
         if got != found.digest:
             raise RegistryError(
-                f"the registry keeps it as {one_line(errors.without_credentials(got, response.request))}",
+                f"the registry keeps it as {errors.hidden_by(response.request).public(got)}",
                 code="images.corrupt",
                 where=f"{self.endpoint.host}: {what}",
             )
@@ -250,8 +259,9 @@ class Registry:
 
     def _joined(self, location: str) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
-        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own)
-        exchange.require_no_downgrade(base, joined)
+        with self._hidden.kept_out_of_errors():
+            joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own)
+            exchange.require_no_downgrade(base, joined)
         return joined
 
     def _ask(
@@ -266,12 +276,21 @@ class Registry:
         also: tuple[int, ...] = (),
         most: int = SHORT_BYTES,
     ) -> httpx.Response:
-        """Ask until there is an answer that will not change, or retries end."""
+        """Ask until there is an answer that will not change, or retries or ASK_S end."""
+
+        def once() -> httpx.Response:
+            url = self.endpoint.base + path
+            return self._once(method, url, scope, headers=headers, content=content, most=most)
+
+        with within(ASK_S):
+            return self._retried(once, what, also)
+
+    def _retried(
+        self, once: Callable[[], httpx.Response], what: str, also: tuple[int, ...]
+    ) -> httpx.Response:
         for attempt in range(1, self.retry.attempts + 1):
             try:
-                response = self._once(
-                    method, self.endpoint.base + path, scope, headers=headers, content=content, most=most
-                )
+                response = once()
             except httpx.HTTPError as error:
                 failure = errors.not_reached(error, self.endpoint.host, what)
             except RegistryError as error:
@@ -309,7 +328,7 @@ class Registry:
             if self.retry.stop.is_set():
                 raise errors.stopped(self.endpoint.host)
             used = self._tokens.header(scope) if exchange.has_same_origin(url, base) else ""
-            with within(seconds):
+            with within(seconds), self._hidden.kept_out_of_errors():
                 response = exchange.send(
                     self._client, method, url, authorization=used, headers=headers, content=content,
                     timeout=timeout, resolve=self.endpoint.resolve_redirect,
@@ -323,8 +342,9 @@ class Registry:
             asks_us = exchange.has_same_origin(response.request.url, base)
             if response.status_code != HTTPStatus.UNAUTHORIZED or not asks_us:
                 break
-            if not self._tokens.renew(self._client, response, scope, used):
-                break
+            with self._hidden.kept_out_of_errors():
+                if not self._tokens.renew(self._client, response, scope, used):
+                    break
         return response
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -50,6 +51,17 @@ def remaining() -> float:
 def time_left() -> float:
     """The same, where nothing that has to end is read: 0 if no time is left."""
     return max(0.0, _end.get() - now())
+
+
+@contextlib.contextmanager
+def locked(lock: threading.Lock) -> Iterator[None]:
+    """The lock, for which nobody waits longer than is left. Raises httpx.ReadTimeout."""
+    if not lock.acquire(timeout=min(remaining(), threading.TIMEOUT_MAX)):
+        raise httpx.ReadTimeout("what another thread waits for did not come in time")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def now() -> float:

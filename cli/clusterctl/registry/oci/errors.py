@@ -11,7 +11,8 @@ import httpx
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, Word, read_document
+from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
+from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
 from clusterctl.registry.oci.reference import LAST_PORT
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
@@ -19,9 +20,11 @@ from clusterctl.registry.oci.retry import may_pass, retry_after
 LONGEST_ADDRESS = 8192
 # Errors of one answer that are told.
 SOME = 10
-MASK = "(masked)"
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
+
+# Of Harbor's web pages, beside the cookie.
+SESSION_TOKEN = "X-Harbor-CSRF-Token"  # noqa: S105 - a header's name
 
 Resolve = Callable[[httpx.URL], httpx.URL]
 
@@ -106,8 +109,8 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
 
 class _ErrorEntry(RegistryAnswer):
     # Registries behind proxies say numbers, too.
-    code: Word | int | None = None
-    message: Word | None = None
+    code: str | int | None = None
+    message: str | None = None
 
 
 class _ErrorAnswer(RegistryAnswer):
@@ -167,28 +170,30 @@ def message(response: httpx.Response) -> str:
     words = "; ".join(
         f"{'' if entry.code is None else entry.code} {entry.message or ''}".strip() for entry in errors[:SOME]
     )
-    return one_line(without_credentials(words, response.request)) or f"HTTP {response.status_code}"
+    return hidden_by(response.request).public(words) or f"HTTP {response.status_code}"
 
 
-def without_credentials(text: str, request: httpx.Request) -> str:
-    """Words of a server, without the credentials that went to it with the request."""
+def hidden_by(request: httpx.Request) -> HiddenSecrets:
+    """What went to a server with the request, and what its client has told it before."""
+    known = request.extensions.get(EXTENSION)
+    hidden = HiddenSecrets(known if isinstance(known, HiddenSecrets) else None)
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    cookies = request.headers.get("cookie", "").split("; ")
-    found = [sent, *(pair.partition("=")[2] for pair in cookies)]
+    hidden.add(sent)
     if scheme.lower() == "basic":
         with contextlib.suppress(ValueError):
-            found.append(base64.b64decode(sent).decode().partition(":")[2])
-    for secret in filter(None, found):
-        text = text.replace(secret, MASK)
-    return text
+            hidden.add(base64.b64decode(sent).decode().partition(":")[2])
+    hidden.add(request.headers.get(SESSION_TOKEN, ""))
+    for pair in request.headers.get("cookie", "").split("; "):
+        hidden.add(pair.partition("=")[2])
+    return hidden
 
 
 def words_of(error: Exception) -> str:
     """What an exchange failed with, in a line: it may quote what a server sent."""
-    words = str(error)
+    hidden = HiddenSecrets()
     with contextlib.suppress(RuntimeError, AttributeError):  # one of before anything was sent
-        words = without_credentials(words, error.request)  # type: ignore[attr-defined]
-    return one_line(words) or type(error).__name__
+        hidden = hidden_by(error.request)  # type: ignore[attr-defined]
+    return hidden.public(str(error)) or type(error).__name__
 
 
 def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:

@@ -15,7 +15,7 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
-from clusterctl.registry.oci.deadline import within
+from clusterctl.registry.oci.deadline import locked, within
 from clusterctl.registry.oci.errors import RegistryError, Resolve, not_reached, place, refused
 from clusterctl.registry.oci.reference import is_this_machine
 
@@ -71,16 +71,16 @@ class Tokens:
         self._lock = threading.Lock()
 
     def header(self, scope: str) -> str:
-        """What to send now; empty if nothing is known yet."""
-        with self._lock:
-            return self._known(scope)
+        """What to send now; empty if nothing is known yet. Waits for nobody who asks for a token."""
+        return self._known(scope)
 
     def renew(self, client: httpx.Client, answer: httpx.Response, scope: str, used: str) -> bool:
         """After a 401: get what it asks for. False if there is nothing better than what was sent.
 
-        Raises RegistryError where the realm refuses, or is not to be trusted.
+        Raises RegistryError where the realm refuses, or is not to be trusted, and httpx.ReadTimeout where
+        another thread has waited for it too long: one realm that is stalled does not stall each in turn.
         """
-        with self._lock:
+        with within(), locked(self._lock):
             if self._known(scope) != used:
                 return True  # another thread has just renewed it
             asked = challenge(answer.headers.get("www-authenticate", ""))

@@ -1,0 +1,87 @@
+"""Secrets that a server was told, removed from what it answers before that is shown or written anywhere."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from clustercheck.parse.plain_text import one_line, plain_text
+from clusterctl.errors import ClusterctlError
+
+MASK = "(masked)"
+# In the extensions of a request: what it, and those before it, told the server.
+EXTENSION = "clusterctl hidden secrets"
+# Of fields of a request's body, in lower case.
+SECRET_FIELDS = ("secret", "password", "access_secret")
+SECRETS_BY_USER = "auth_info"
+
+
+class HiddenSecrets:
+    """Secrets, and the forms in which a server may repeat them. Safe from many threads."""
+
+    def __init__(self, before: HiddenSecrets | None = None) -> None:
+        self._forms: frozenset[str] = before._forms if before else frozenset()
+        self._lock = threading.Lock()
+
+    def add(self, secret: str, user: str = "") -> None:
+        """Hide a secret from now on; with its user also both as they stand in a request."""
+        if not secret:
+            return
+        made = _forms(secret)
+        if user:
+            made |= _forms(base64.b64encode(f"{user}:{secret}".encode()).decode())
+        with self._lock:
+            self._forms |= made
+
+    def add_from(self, body: Mapping[str, Any]) -> None:
+        """Hide what a request's body holds of secrets."""
+        for name, value in body.items():
+            if name == SECRETS_BY_USER and isinstance(value, Mapping):
+                for user, secret in value.items():
+                    self.add(str(secret), str(user))
+            elif isinstance(value, Mapping):
+                self.add_from(value)
+            elif name.lower() in SECRET_FIELDS and isinstance(value, str):
+                self.add(value, str(body.get("access_key") or ""))
+
+    def mask(self, text: str) -> str:
+        """The text without them, the longest first: one may begin with another."""
+        forms = [form for form in self._forms if form in text]
+        for form in sorted(forms, key=len, reverse=True):
+            text = text.replace(form, MASK)
+        return text
+
+    def public(self, text: str, limit: int = 300) -> str:
+        """What a server says, without them, on one line, shortened.
+
+        Masked before and after it is cleaned, which may put together what stood apart, and before it is cut.
+        """
+        return one_line(self.mask(" ".join(plain_text(self.mask(text)).split())), limit)
+
+    @contextlib.contextmanager
+    def kept_out_of_errors(self) -> Iterator[None]:
+        """An error that is raised meanwhile says none of them."""
+        try:
+            yield
+        except ClusterctlError as error:
+            error.what, error.where, error.hint = map(self.mask, (error.what, error.where, error.hint))
+            error.args = (error.what,)
+            raise
+
+
+def _forms(secret: str) -> frozenset[str]:
+    """As it is, in an address, in JSON, as Python shows it, and with its white space as we show it."""
+    escaped = (
+        json.dumps(secret),
+        json.dumps(secret, ensure_ascii=False),
+        repr(secret),
+        repr(secret.encode()),
+    )
+    inner = (text.removeprefix("b")[1:-1] for text in escaped)
+    found = (secret, " ".join(secret.split()), quote(secret), quote(secret, safe=""), quote_plus(secret))
+    return frozenset(filter(None, (*found, *inner)))
