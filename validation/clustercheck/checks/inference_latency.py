@@ -25,25 +25,49 @@ JOB = "inference"
 ALIKE = 5 * 2**-8
 TIMES = ("p50_s", "p99_s")
 ANSWERS = ("output_mean", "output_std")
+# What every suite has the job run; a rank reports neither another model nor fewer.
+MODELS = ("ocr_det", "ocr_rec")
+MORE = ("requests", "max_s")
+KNOWN = ("model", "shape", *MORE, *TIMES, *ANSWERS, "difference")
+DIMENSIONS = 4
 
 Case = Mapping[str, Any]
 
 
 def cases_of(rank: RankOutcome) -> dict[str, Case]:
-    """What a rank was asked, by model. Raises CannotReadError where it is nothing, or malformed."""
+    """What a rank was asked, by model: each of MODELS once, and of it what is known.
+
+    Raises CannotReadError where it is nothing, or malformed.
+    """
     cases = (rank.verdict or {}).get("cases")
     if not isinstance(cases, list) or not cases:
         raise CannotReadError(f"rank {rank.rank} was asked nothing")
+    if len(cases) > len(MODELS):
+        raise CannotReadError(f"rank {rank.rank} reports more than the {len(MODELS)} models of the job")
     for case in cases:
         whole = (
             isinstance(case, Mapping)
-            and isinstance(case.get("model"), str)
+            and case.get("model") in MODELS
             and all(_is_number(case.get(key)) and case[key] > 0 for key in TIMES)
             and all(key in case and (case[key] is None or _is_number(case[key])) for key in ANSWERS)
+            and all(_is_number(case[key]) for key in MORE if key in case)
+            and _is_shape(case.get("shape"))
         )
         if not whole:
             raise CannotReadError(f"rank {rank.rank} did not report all requested values")
-    return {case["model"]: case for case in cases}
+    found: dict[str, Case] = {
+        case["model"]: {key: case[key] for key in KNOWN if key in case} for case in cases
+    }
+    if missing := [model for model in MODELS if model not in found]:
+        raise CannotReadError(f"rank {rank.rank} did not report {', '.join(missing)}")
+    return found
+
+
+def _is_shape(shape: Any) -> bool:
+    """That of an image: no longer list is kept."""
+    return shape is None or (
+        isinstance(shape, list) and len(shape) <= DIMENSIONS and all(map(_is_number, shape))
+    )
 
 
 def _is_number(value: Any) -> bool:
