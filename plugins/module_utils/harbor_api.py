@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ from typing import Any
 
 # Harbor's own default for a request, and a database that is busy with a dump.
 ANSWER_S = 60
+# Of an answer, and of what is said of it.
+ANSWER_BYTES, SAID = 1 << 20, 500
+MASK = "(masked)"
 HEALTHY = "healthy"
 LONGEST_PAUSE_S = 15.0
 
@@ -49,7 +54,17 @@ class Harbor:
     address: str = "127.0.0.1"
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """One request to /api/v2.0; the answer's JSON, None where it has none. Raises HarborError."""
+        """One request to /api/v2.0; the answer's JSON, None where it has none. Raises HarborError.
+
+        Harbor has ANSWER_S for the connection, and as long for the answer as a whole. No error says the
+        password, whatever Harbor says.
+        """
+        try:
+            return self._ask(method, path, body)
+        except HarborError as error:
+            raise HarborError(self._public(str(error))) from None
+
+    def _ask(self, method: str, path: str, body: Any) -> Any:
         headers = {"Accept": "application/json"}
         if self.user:
             token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
@@ -59,19 +74,37 @@ class Harbor:
             headers["Content-Type"] = "application/json"
             sent = json.dumps(body)
         connection = _Here(self.address, self.port, self.hostname, self._context())
+        late = threading.Event()
+
+        def cut(used: socket.socket) -> None:
+            late.set()
+            with contextlib.suppress(OSError):
+                # Not SSLSocket's own: another thread reads there.
+                socket.socket.shutdown(used, socket.SHUT_RDWR)
+
+        watch = None
         try:
+            connection.connect()
+            watch = threading.Timer(ANSWER_S, cut, [connection.sock])
+            watch.daemon = True
+            watch.start()
             connection.request(method, f"/api/v2.0{path}", sent, headers)
             answer = connection.getresponse()
-            text = answer.read().decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise HarborError(f"{self.hostname}:{self.port} does not answer: {error}") from error
+            text = answer.read(ANSWER_BYTES).decode(errors="replace")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            because = f"no whole answer in {ANSWER_S} seconds" if late.is_set() else error
+            raise HarborError(f"{self.hostname}:{self.port} does not answer: {because}") from error
         finally:
+            if watch is not None:
+                watch.cancel()
             connection.close()
+        if late.is_set():
+            raise HarborError(f"{self.hostname}:{self.port} gave no whole answer in {ANSWER_S} seconds")
         if answer.status >= 300:
             raise HarborError(f"{method} {path}: {answer.status} {error_text(text) or answer.reason}")
         try:
             return json.loads(text) if text.strip() else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise HarborError(f"{method} {path}: an answer that is not JSON") from None
 
     def served(self) -> str:
@@ -90,22 +123,33 @@ class Harbor:
 
     def unhealthy(self) -> list[str]:
         """Parts that are not healthy, by the body of the answer; none where all are. Raises HarborError."""
-        answer = self.ask("GET", "/health") or {}
+        answer = _mapping(self.ask("GET", "/health"))
+        components = answer.get("components")
         parts = [
-            f"{part.get('name')} ({part.get('error') or part.get('status')})"
-            for part in answer.get("components") or []
+            self._public(f"{part.get('name')} ({part.get('error') or part.get('status')})")
+            for part in map(_mapping, components if isinstance(components, list) else [])
             if part.get("status") != HEALTHY
         ]
-        return parts or ([] if answer.get("status") == HEALTHY else [f"Harbor ({answer.get('status')})"])
+        return parts or (
+            [] if answer.get("status") == HEALTHY else [self._public(f"Harbor ({answer.get('status')})")]
+        )
 
     def read_only(self) -> bool:
         """Whether nothing can be pushed now. Raises HarborError."""
-        setting = (self.ask("GET", "/configurations") or {}).get("read_only") or {}
-        return bool(setting.get("value"))
+        return bool(_mapping(_mapping(self.ask("GET", "/configurations")).get("read_only")).get("value"))
 
     def set_read_only(self, value: bool) -> None:
         """Allow pushes, or not. Raises HarborError."""
         self.ask("PUT", "/configurations", {"read_only": value})
+
+    def _public(self, text: str) -> str:
+        """Words of Harbor's without the password, in any form in which it was sent or would be quoted."""
+        if self.password:
+            pair = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+            quoted = (json.dumps(self.password)[1:-1], repr(self.password)[1:-1])
+            for form in sorted({pair, self.password, *quoted}, key=len, reverse=True):
+                text = text.replace(form, MASK)
+        return text[:SAID]
 
     def _context(self) -> ssl.SSLContext:
         try:
@@ -119,8 +163,13 @@ def error_text(text: str) -> str:
     try:
         errors = json.loads(text).get("errors") or []
         return "; ".join(f"{error.get('message')}" for error in errors)
-    except (ValueError, AttributeError):
-        return text.strip()[:200]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return text.strip()
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A part of an answer; nothing where it is something else."""
+    return value if isinstance(value, dict) else {}
 
 
 def insist(action: Callable[[], None], seconds: float) -> None:
