@@ -81,14 +81,22 @@ def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline)
             if not answered and START.encode() in heard:
                 answered = time.monotonic()
     except TimeoutError:
-        raise ReachError(
-            "timeout",
-            f"the login works, and its shell does not end within {deadline.limit_s:.0f} s",
-            "Look at the user's .bashrc and at sudo there.",
-        ) from None
+        raise _slow(deadline) from None
     except (paramiko.SSHException, EOFError, OSError) as error:
+        if deadline.is_over():
+            raise _slow(deadline) from None
         raise ReachError("no-shell", f"the login works, and no command runs: {error}") from None
+    if END.encode() not in heard and deadline.is_over():
+        raise _slow(deadline)
     return read(heard.decode("utf-8", "replace"), answered, shell_s=round(max(answered - begun, 0.0), 3))
+
+
+def _slow(deadline: Deadline) -> ReachError:
+    return ReachError(
+        "timeout",
+        f"the login works, and its shell does not end within {deadline.limit_s:.0f} s",
+        "Look at the user's .bashrc and at sudo there.",
+    )
 
 
 def read(message: str, answered: float, shell_s: float | None) -> Facts:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,6 +74,14 @@ class Deadline:
         """True at the end and just before it: what fails then, failed for want of time."""
         return self._end - time.monotonic() < LAST_MOMENT_S
 
+    def is_past(self) -> bool:
+        """True from the end on."""
+        return time.monotonic() >= self._end
+
+    def extend(self, seconds: float) -> None:
+        """Leave a time out of account in which nothing was asked of the host."""
+        self._end += seconds
+
 
 @contextmanager
 def handshake(
@@ -85,7 +95,7 @@ def handshake(
     with _line(endpoint, deadline) as line:
         line.settimeout(deadline.left())
         try:
-            transport = paramiko.Transport(cast("socket.socket", BoundedLine(line, MAX_RECEIVED)))
+            transport = paramiko.Transport(cast("socket.socket", BoundedLine(line, MAX_RECEIVED, deadline)))
         except paramiko.SSHException as error:
             raise ReachError("closed", f"SSH cannot start: {error}") from None
         transport.daemon = True
@@ -97,6 +107,8 @@ def handshake(
         except ReachError:
             raise
         except Exception as error:
+            if deadline.is_over():
+                raise _silent(deadline) from None
             raise ReachError(
                 "incompatible", f"what it sends cannot be read: {type(error).__name__}: {_said(error)}"
             ) from error
@@ -105,15 +117,21 @@ def handshake(
 
 
 class BoundedLine:
-    """A socket that ends after so many bytes, for paramiko."""
+    """A socket that ends after so many bytes and at the deadline, for paramiko.
 
-    def __init__(self, line: socket.socket, max_bytes: int) -> None:
+    Its waits have no limit, or limits of their own that add up; all of them end with the line, which it
+    reads all the time.
+    """
+
+    def __init__(self, line: socket.socket, max_bytes: int, deadline: Deadline) -> None:
         self._line = line
         self._left = max_bytes
+        self._deadline = deadline
 
     def recv(self, size: int) -> bytes:
-        """What comes, until the limit; then nothing, as where the other side has closed."""
-        received = self._line.recv(min(size, self._left)) if self._left else b""
+        """What comes, until a limit; then nothing, as where the other side has closed."""
+        is_open = self._left and not self._deadline.is_past()
+        received = self._line.recv(min(size, self._left)) if is_open else b""
         self._left -= len(received)
         return received
 
@@ -150,10 +168,11 @@ def log_in(
     endpoint: Endpoint,
     agent_keys: Sequence[paramiko.PKey],
     passwords: Passwords,
+    deadline: Deadline,
 ) -> None:
     """Authenticate with the operator's keys, else the password. Only after the host's key was judged.
 
-    Raises ReachError (``auth``).
+    Raises ReachError (``auth``, ``silent``).
     """
     tried: list[str] = []
     offered: Sequence[str] = ()
@@ -161,6 +180,7 @@ def log_in(
         if len([word for word in tried if not word.startswith("(")]) >= MOST_KEYS:
             break
         tried.append(label)
+        transport.auth_timeout = deadline.left()
         try:
             if not transport.auth_publickey(endpoint.user, key):
                 return
@@ -168,15 +188,21 @@ def log_in(
             offered = error.allowed_types
             break
         except paramiko.AuthenticationException:
-            continue
+            if deadline.is_over():
+                raise _silent(deadline) from None
         except (paramiko.SSHException, EOFError, OSError) as error:
+            if deadline.is_over():
+                raise _silent(deadline) from None
             raise ReachError("auth", f"it ended the login of {endpoint.user}: {_said(error)}") from None
     if passwords.ssh is not None:
         tried.append("password")
+        transport.auth_timeout = deadline.left()
         try:
             if not transport.auth_password(endpoint.user, passwords.ssh.get_secret_value()):
                 return
         except (paramiko.SSHException, EOFError, OSError) as error:
+            if deadline.is_over():
+                raise _silent(deadline) from None
             offered = getattr(error, "allowed_types", offered)
     accepts = f"; it takes {', '.join(offered)}" if offered else ""
     raise ReachError(
@@ -210,7 +236,7 @@ def _line(endpoint: Endpoint, deadline: Deadline) -> Iterator[socket.socket]:
         try:
             yield ours
         except ReachError as error:
-            raise _through(process, endpoint, error) from None
+            raise _through(process, endpoint, error, deadline) from None
         finally:
             process.kill()
             process.wait()
@@ -218,15 +244,21 @@ def _line(endpoint: Endpoint, deadline: Deadline) -> Iterator[socket.socket]:
                 process.stderr.close()
 
 
-def _through(process: subprocess.Popen[bytes], endpoint: Endpoint, error: ReachError) -> ReachError:
+def _through(
+    process: subprocess.Popen[bytes], endpoint: Endpoint, error: ReachError, deadline: Deadline
+) -> ReachError:
     """Blame the jump host where it was its fault: then its ssh ended, and said why."""
     if error.state not in ("closed", "silent", "timeout"):
         return error
     try:
-        process.wait(timeout=1.0)
+        process.wait(timeout=SMALLEST_WAIT_S if deadline.is_past() else min(1.0, deadline.left()))
     except subprocess.TimeoutExpired:
         return error
-    lines = (process.stderr.read().decode(errors="replace") if process.stderr else "").strip().splitlines()
+    said = b""
+    if process.stderr:  # what it started may still hold the other end
+        os.set_blocking(process.stderr.fileno(), False)
+        said = process.stderr.read(MAX_RECEIVED) or b""
+    lines = said.decode(errors="replace").strip().splitlines()
     reason = lines[-1] if lines else f"it ended with {process.returncode}"
     remedy = "Log in there once by hand: its host key must be known, and its login need no typing."
     return ReachError("jump", f"no way through {endpoint.jump}: {reason}", remedy)
@@ -235,7 +267,7 @@ def _through(process: subprocess.Popen[bytes], endpoint: Endpoint, error: ReachE
 def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
     address = endpoint.address
     try:
-        return socket.create_connection((address, endpoint.port), timeout=deadline.left())
+        return _connected(endpoint, deadline)
     except (socket.gaierror, UnicodeError):
         raise ReachError(
             "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or fix DNS."
@@ -255,6 +287,47 @@ def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
         raise ReachError(
             "no-route" if no_route else "network", f"{address} cannot be reached: {error.strerror or error}"
         ) from None
+
+
+def _connected(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
+    """As create_connection, whose limit counts for each address of a name anew, and not for the resolver.
+
+    Raises OSError, ReachError.
+    """
+    places = _resolved(endpoint, deadline)
+    for number, (family, kind, protocol, _, place) in enumerate(places, 1):
+        limit_s = deadline.left() / (len(places) - number + 1)
+        line = socket.socket(family, kind, protocol)
+        line.settimeout(limit_s)
+        try:
+            line.connect(place)
+        except OSError:
+            line.close()
+            if number == len(places):
+                raise
+        else:
+            return line
+    raise socket.gaierror(socket.EAI_NONAME, "it has no address")
+
+
+def _resolved(endpoint: Endpoint, deadline: Deadline) -> list[Any]:
+    """The addresses of a name. The C library's resolver ends when it likes: it is left behind then."""
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(endpoint.address, endpoint.port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(deadline.left())
+    if not found:
+        raise socket.gaierror(socket.EAI_AGAIN, "the resolver does not answer")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return list(found[0])
 
 
 def _start(transport: paramiko.Transport, deadline: Deadline) -> None:

@@ -131,6 +131,7 @@ def scan(
 
     def look(host: Host) -> Reached:
         found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
+        deadline = Deadline(limit_s)
         try:
             way = endpoint(host, limit_s)
         except ClusterctlError as error:
@@ -142,10 +143,10 @@ def scan(
         )
         with lock:
             gate = gates[way.jump] if way.jump else nullcontext()
+        queued = time.monotonic()
         with gate:
-            return _reach(
-                _Look(directory, way, agent_keys, passwords or Passwords(), Deadline(limit_s)), found
-            )
+            deadline.extend(time.monotonic() - queued)
+            return _reach(_Look(directory, way, agent_keys, passwords or Passwords(), deadline), found)
 
     return parallel_map(look, hosts, limit=PARALLEL_HOSTS, on_result=on_host)
 
@@ -192,7 +193,7 @@ def _known(look: _Look, found: Reached, trusted: PinnedKeys) -> Reached:
                 because=f"its key is {key.fingerprint} ({key.type}); pinned is {format_keys(trusted.keys)}",
                 remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
             )
-        log_in(transport, look.way, look.agent_keys, look.passwords)
+        log_in(transport, look.way, look.agent_keys, look.passwords, look.deadline)
         facts = login_probe.ask(transport, look.passwords, look.deadline)
     return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
 
@@ -259,11 +260,12 @@ def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT
     ``state`` is ``ok`` where one of them is pinned, ``key-changed``, ``unpinned``, or why it failed.
     """
     found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
+    deadline = Deadline(limit_s)
     try:
         way = endpoint(host, limit_s)
         trusted = known_hosts.pinned(directory, way.lookup)
         found = replace(found, address=way.address, port=way.port, user=way.user, lookup=way.lookup)
-        keys = offered_keys(way, Deadline(limit_s))
+        keys = offered_keys(way, deadline)
     except ReachError as error:
         return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
     same = _same(keys, trusted.keys)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import shutil
 import socket
 import struct
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
 from pydantic import SecretStr
 from tests.support.hostile import acting_characters
@@ -17,7 +22,18 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.scan import scan
 
-from .ssh_servers import LIMIT_S, Keys, hosts, one, pin, raw_server, ssh_server
+from .ssh_servers import (
+    LIMIT_S,
+    Keys,
+    Served,
+    Session,
+    hosts,
+    listening,
+    one,
+    pin,
+    raw_server,
+    ssh_server,
+)
 
 
 def test_a_pinned_host_is_asked_what_it_is(directory: ClusterDirectory, keys: Keys) -> None:
@@ -81,6 +97,95 @@ def test_a_shell_that_never_ends_is_left_in_time(directory: ClusterDirectory, ke
         reached = one(directory, keys, served.port, limit_s=1.5)
     assert reached.state == "timeout"
     assert "its shell does not end within 2 s" in reached.because
+
+
+class SlowSession(Session):
+    """Takes half of a limit for each key, and may never answer a request."""
+
+    def __init__(self, served: Served, keys: Keys, stage: str) -> None:
+        super().__init__(served, {"ops": keys.user if stage == "exec" else keys.other}, {})
+        self.stage = stage
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        time.sleep({"auth": 0.8, "first key": 30.0}.get(self.stage, 0.0))
+        return super().check_auth_publickey(username, key)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        time.sleep(30.0)
+        return False
+
+
+def drip(client: socket.socket, stage: str) -> None:
+    """A byte now and then: of a banner that does not end, or of a packet of the key exchange."""
+    client.sendall(b"" if stage == "banner" else b"SSH-2.0-Slow\r\n\0\0\x0f\x04")
+    with contextlib.suppress(OSError):
+        for _ in range(300):
+            client.sendall(b"x")
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("stage", ["banner", "key exchange", "first key", "auth", "exec"])
+def test_one_limit_holds_for_all_stages_of_a_slow_server(
+    directory: ClusterDirectory, keys: Keys, tmp_path: Path, stage: str
+) -> None:
+    def talk(client: socket.socket, served: Served) -> None:
+        if stage in ("banner", "key exchange"):
+            drip(client, stage)
+            return
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            transport = paramiko.Transport(client)
+            transport.add_server_key(keys.host)
+            transport.start_server(server=SlowSession(served, keys, stage))
+            transport.join(30)
+
+    configuration = tmp_path / "config"
+    copies = [tmp_path / f"id_{number}" for number in range(5)]
+    for copy in copies:
+        shutil.copy(keys.user_file, copy)
+    configuration.write_text("".join(f"IdentityFile {file}\n" for file in copies))
+    options = {"ansible_ssh_private_key_file": "", "ansible_ssh_common_args": f"-F {configuration}"}
+    with listening(talk, threading.Event()) as served:
+        pin(directory, served.port, keys.host)
+        begun = time.monotonic()
+        reached = one(directory, keys, served.port, limit_s=2.0, **options)
+        took = time.monotonic() - begun
+    assert reached.state == ("timeout" if stage == "exec" else "silent"), reached
+    assert took < 3.0
+
+
+def test_the_addresses_of_a_name_share_the_limit(
+    directory: ClusterDirectory, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that accepts no more connections is at three of the four addresses of its name."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        ssh_server([keys.host], {"ops": keys.user}) as served,
+    ):
+        place = full.getsockname()
+        waiting = [socket.socket() for _ in range(3)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(place)
+        pin(directory, served.port, keys.host)
+        one_of_name = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        places = [(*one_of_name, place)] * 3 + [(*one_of_name, ("127.0.0.1", served.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        begun = time.monotonic()
+        assert one(directory, keys, served.port, limit_s=4.0).state == "ok"
+        assert 2.5 < time.monotonic() - begun < 4.5
+        for each in waiting:
+            each.close()
+
+
+def test_a_resolver_that_does_not_answer_is_left_in_time(
+    directory: ClusterDirectory, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: silence.wait(20))
+    begun = time.monotonic()
+    assert one(directory, keys, 22, limit_s=1.0).state == "dns"
+    silence.set()
+    assert time.monotonic() - begun < 2.0
 
 
 def test_an_account_without_a_shell_is_told_apart(directory: ClusterDirectory, keys: Keys) -> None:
