@@ -12,6 +12,8 @@ from clusterctl.cluster.trust import check_path, find_objection_to_state, truste
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+PASS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 CHUNK_BYTES = 1 << 20
 MAX_CERTIFICATES_BYTES = 4 << 20  # the authorities that a system trusts have 200 KiB
 
@@ -79,7 +81,26 @@ def _read_stream(stream: BufferedReader, max_bytes: int) -> bytes:
 
 def open_regular(path: Path) -> BufferedReader:
     """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    return _as_regular(os.open(path, READ))
+
+
+def open_without_links(path: Path) -> BufferedReader:
+    """The same by an absolute path on which no link may lie: nor may anybody put one there meanwhile.
+
+    Raises OSError for a link, too.
+    """
+    here = os.open("/", PASS)
+    try:
+        for name in path.parts[1:-1]:
+            inner = os.open(name, PASS | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        return _as_regular(os.open(path.name, READ | os.O_NOFOLLOW, dir_fd=here))
+    finally:
+        os.close(here)
+
+
+def _as_regular(descriptor: int) -> BufferedReader:
     # The very file whose kind is looked at. Not fdopen, which leaves a directory open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
@@ -242,27 +243,26 @@ def _require_apart(paths: Sequence[PurePosixPath]) -> None:
         raise _refusal("two files in it would be put to the same place", Path(INDEX))
 
 
-def cut(source: Path, directory: Path, most: int) -> Item:
-    """Cut a file into parts below ``directory``, each on the disk when this returns.
+def cut(source: BufferedReader, directory: Path, most: int) -> Item:
+    """Cut a file, as long as it is now, into parts below ``directory``, each on the disk when this returns.
 
     One that is there already is replaced: only what was just written is known to be right. The source stays.
     """
-    whole, size = hashlib.sha256(), 0
+    left, whole, size = os.fstat(source.fileno()).st_size, hashlib.sha256(), 0
     parts: list[BundlePart] = []
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = directory / f".{secrets.token_hex(8)}"
     try:
-        with source.open("rb") as stream:
-            while True:
-                part = _cut_one(stream, temporary, most, whole)
-                if part.size == 0 and parts:
-                    break
-                target = directory / part.sha256
-                temporary.replace(target)
-                parts.append(part)
-                size += part.size
-                if part.size < most:
-                    break
+        while True:
+            part = _cut_one(source, temporary, min(most, left - size), whole)
+            if part.size == 0 and parts:
+                break
+            target = directory / part.sha256
+            temporary.replace(target)
+            parts.append(part)
+            size += part.size
+            if part.size < most:
+                break
     finally:
         temporary.unlink(missing_ok=True)
     return Item(sha256=whole.hexdigest(), size=size, parts=tuple(parts))

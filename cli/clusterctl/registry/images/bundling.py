@@ -47,7 +47,7 @@ from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
-from clusterctl.registry.images.trees import Tree, refusal
+from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
 from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
 from clusterctl.registry.oci.manifest import Blob, Manifest
@@ -190,25 +190,28 @@ class Bundler:
     def _cut(self, path: Path, key: str, most: int, *, move: bool = False) -> Item:
         """Cut a file, and note it; a file that is one part, and ours, is only renamed."""
         parts = self.directory / PARTS
-        size = path.stat().st_size
-        if size > most * MAX_PARTS:
-            raise ClusterctlError(
-                f"{size} bytes in parts of {most} would be more than {MAX_PARTS} parts",
-                code="images.bundle-tree",
-                where=str(path),
-                hint="Raise --part-size.",
-            )
-        if move and size <= most:
-            parts.mkdir(exist_ok=True)
-            name = path.name
-            item = Item.model_validate(
-                {"sha256": name, "size": size, "parts": [{"sha256": name, "size": size}]}
-            )
-            path.replace(parts / name)
-        else:
-            item = cut(path, parts, most)
-            if move and item.sha256 != path.name:
-                raise OSError(errno.EIO, "it was changed on its way", str(path))
+        with open_source(path) as source:
+            size = os.fstat(source.fileno()).st_size
+            if size > most * MAX_PARTS:
+                raise ClusterctlError(
+                    f"{size} bytes in parts of {most} would be more than {MAX_PARTS} parts",
+                    code="images.bundle-tree",
+                    where=str(path),
+                    hint="Raise --part-size.",
+                )
+            if move and size <= most:
+                parts.mkdir(exist_ok=True)
+                name = path.name
+                item = Item.model_validate(
+                    {"sha256": name, "size": size, "parts": [{"sha256": name, "size": size}]}
+                )
+                path.replace(parts / name)
+            else:
+                item = cut(source, parts, most)
+                if move and item.sha256 != path.name:
+                    raise OSError(errno.EIO, "it was changed on its way", str(path))
+                if not item.size == size == os.fstat(source.fileno()).st_size:
+                    raise refusal("it was changed while it was read", path)
         replace_file(self._note(key), item.model_dump_json() + "\n")
         if move:
             path.unlink(missing_ok=True)
@@ -284,7 +287,7 @@ class Bundler:
             return None
         try:
             wanted = key.removeprefix("sha256:") if source is None else digest_of_file(source)
-        except OSError:
+        except (OSError, UnusableFileError):
             return None
         return item if item.sha256 == wanted else None
 

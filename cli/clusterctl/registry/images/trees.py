@@ -1,16 +1,24 @@
-"""Directories and files that go along in a bundle: all that is there, links followed, or a refusal."""
+"""Directories and files that go along in a bundle: all that is there, links followed, or a refusal.
+
+Others may own what goes along, a mirror for one, but say nothing of what else of ours does: their links are
+not followed, and a file is opened by the path that was found, in which no link may be meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_without_links
+from clusterctl.cluster.trust import follow_own_links
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import MAX_DEPTH, MAX_FILES, is_portable
 
 Directory = tuple[int, int]
+MAX_ENTRIES = 4 * MAX_FILES
 
 
 @dataclass(frozen=True)
@@ -21,16 +29,15 @@ class Tree:
     root: Path
 
     def files(self) -> list[tuple[str, Path]]:
-        """Every file, with its path in the bundle. Links are followed, except those of `loops`.
+        """Every file by a path without links, with its path in the bundle. Links but for `loops` are followed.
 
-        Raises ClusterctlError (``images.bundle-tree``) if it leads nowhere, is not a file, or is unreadable.
+        Raises ClusterctlError (``images.bundle-tree``) if it leads nowhere, is not a file, is unreadable, or
+        is a link that another user made.
         """
         found: list[tuple[str, Path]] = []
-        # One file keeps its own name below that of the tree.
-        above = self.root.parent if self.root.is_file() else self.root
         try:
-            for path in self._below():
-                name = f"{self.name}/{path.relative_to(above).as_posix()}"
+            for inner, path in self._below():
+                name = f"{self.name}/{inner.as_posix()}"
                 if len(found) >= MAX_FILES or not is_portable(PurePosixPath(name)):
                     many = f"it has more than {MAX_FILES} files"
                     raise refusal(many if len(found) >= MAX_FILES else "its name cannot go along", path)
@@ -41,30 +48,55 @@ class Tree:
 
     def loops(self) -> list[Path]:
         """Links to a directory that they lie in: left out, and nothing but a repetition with them."""
-        below = _walk(self.root, ()) if self.root.is_dir() else ()
-        return [path for path, around in below if _is_loop(path, around)]
+        below = _entries(follow_own_links(self.root)) if self.root.is_dir() else ()
+        return [self.root / entry.inner for entry in below if _is_loop(entry.path, entry.around)]
 
-    def _below(self) -> Iterator[Path]:
-        if self.root.is_file():
-            yield self.root
+    def _below(self) -> Iterator[tuple[Path, Path]]:
+        """Each file by its path in the tree, and by that without links. Raises OSError."""
+        root = follow_own_links(self.root)
+        if root.is_file():
+            yield Path(self.root.name), root  # one file keeps its own name below that of the tree
             return
-        for path, _ in _walk(self.root, ()):
-            if path.is_file():
-                yield path
-            elif not path.is_dir():
-                nowhere = path.is_symlink() and not path.exists()
-                raise refusal("it leads nowhere" if nowhere else "it is neither file nor directory", path)
+        for entry in _entries(root):
+            path = self.root / entry.inner
+            if not entry.path.exists():
+                raise refusal("it leads nowhere", path)
+            if entry.path.is_file():
+                yield entry.inner, follow_own_links(entry.path) if entry.path.is_symlink() else entry.path
+            elif not entry.path.is_dir():
+                raise refusal("it is neither file nor directory", path)
 
 
-def _walk(directory: Path, around: tuple[Directory, ...]) -> Iterator[tuple[Path, tuple[Directory, ...]]]:
-    """All that lies below, in order, each with the directories that it lies in. Raises OSError."""
+@dataclass(frozen=True)
+class _Entry:
+    """What lies in a tree: ``inner`` is its path there, ``path`` leads to it by no link but itself, and
+    ``around`` are the directories that it lies in.
+    """
+
+    inner: Path
+    path: Path
+    around: tuple[Directory, ...]
+
+
+def _entries(root: Path) -> Iterator[_Entry]:
+    """All that lies below, in order; not without end where links lead to the same again and again.
+
+    Raises OSError.
+    """
+    for number, entry in enumerate(_walk(Path(), root, ())):
+        if number >= MAX_ENTRIES:
+            raise refusal(f"it has more than {MAX_ENTRIES} files and directories, links followed", root)
+        yield entry
+
+
+def _walk(inner: Path, directory: Path, around: tuple[Directory, ...]) -> Iterator[_Entry]:
     around = (*around, _identity(directory))
     if len(around) > MAX_DEPTH:
         raise refusal(f"it has more than {MAX_DEPTH} directories within each other", directory)
     for path in sorted(directory.iterdir()):
-        yield path, around
+        yield _Entry(inner / path.name, path, around)
         if path.is_dir() and not _is_loop(path, around):
-            yield from _walk(path, around)
+            yield from _walk(inner / path.name, follow_own_links(path), around)
 
 
 def _is_loop(path: Path, around: tuple[Directory, ...]) -> bool:
@@ -74,6 +106,14 @@ def _is_loop(path: Path, around: tuple[Directory, ...]) -> bool:
 def _identity(directory: Path) -> Directory:
     about = directory.stat()
     return about.st_dev, about.st_ino
+
+
+def open_source(path: Path) -> BufferedReader:
+    """A file that `Tree.files` found, as it is now. Raises ClusterctlError (``images.bundle-tree``)."""
+    try:
+        return open_without_links(path)
+    except (OSError, UnusableFileError) as error:
+        raise refusal(describe_unusable(error), path) from None
 
 
 def refusal(because: str, path: object) -> ClusterctlError:

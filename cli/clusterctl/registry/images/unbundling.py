@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from clusterctl.cluster.bounded_file import open_without_links
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.trust import find_objection, require_trusted_place
 from clusterctl.errors import ClusterctlError
@@ -122,8 +123,8 @@ def _is_there(file: BundledFile, target: Path) -> bool:
 
 
 def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a file's bytes. Raises OSError."""
-    with path.open("rb") as stream:
+    """The SHA-256 of a file's bytes. Raises OSError and UnusableFileError as open_without_links does."""
+    with open_without_links(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -296,3 +296,102 @@ def test_an_address_of_a_package_stays_below_its_host(uri: str):
     assert (
         str(apt_tree.place_of("https://a.example/debian/pool/b%2b1.deb")) == "a.example/debian/pool/b+1.deb"
     )
+
+
+def make_of(directory: Path, *files: tuple[str, Path]) -> Bundler:
+    """A bundle of files as a tree named them a moment ago."""
+
+    class NamedEarlier(Tree):
+        def files(self) -> list[tuple[str, Path]]:
+            return list(files)
+
+    bundler = Bundler(directory, lambda _: pytest.fail("no image"), threading.Event(), 1)
+    directory.mkdir()
+    with bundler.held():
+        bundler.make(BundleRecipe("lab", "", [], [NamedEarlier("x", directory)], 1 << 20))
+    return bundler
+
+
+@pytest.mark.parametrize("leads_to", ["a file", "a directory"])
+def test_a_link_of_another_user_does_not_go_along(
+    leads_to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Who owns a mirror would otherwise have the operator's own files carried to where he can read them."""
+    secrets, mirror = tmp_path / "secrets", tmp_path / "mirror"
+    for directory in (secrets, mirror):
+        directory.mkdir()
+    (secrets / "key").write_text("secret")
+    link = mirror / "link"
+    link.symlink_to(secrets if leads_to == "a directory" else secrets / "key")
+    inner = "link/key" if leads_to == "a directory" else "link"
+    assert Tree("m", mirror).files() == [(f"m/{inner}", secrets / "key")], "our own link is followed"
+    made_by_another(monkeypatch, link)
+    error = refusal(Tree("m", mirror).files)
+    assert error.code == "images.bundle-tree"
+    assert f"{link} is a link that another user made" in error.what
+    assert "another user made" in refusal(Tree("m", link).files).what
+
+
+def made_by_another(monkeypatch: pytest.MonkeyPatch, link: Path) -> None:
+    """As if another user had made a link: tests run without root, too."""
+    of_kernel = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        found = of_kernel(path)
+        return os.stat_result([*found[:4], 64001, *found[5:10]]) if path == link else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+
+
+@pytest.mark.parametrize("exchanged", ["file for link", "directory for link", "file for FIFO"])
+def test_what_is_exchanged_after_it_was_found_is_neither_followed_nor_waited_for(
+    exchanged: str, tmp_path: Path
+):
+    secrets, mirror = tmp_path / "secrets", tmp_path / "mirror"
+    for directory in (secrets, mirror):
+        directory.mkdir()
+        (directory / "file").write_text(directory.name)
+    found = Tree("m", mirror).files()
+    (mirror / "file").unlink()
+    if exchanged == "directory for link":
+        mirror.rmdir()
+        mirror.symlink_to(secrets)
+    elif exchanged == "file for link":
+        (mirror / "file").symlink_to(secrets / "file")
+    else:
+        os.mkfifo(mirror / "file")
+    bundle_directory = tmp_path / "bundle"
+    assert refusal(lambda: make_of(bundle_directory, *found)).code == "images.bundle-tree"
+    assert not (bundle_directory / INDEX).exists()
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused_and_does_not_fill_the_medium(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = tmp_path / "log"
+    source.write_bytes(b"x" * 1000)
+    of_piece = bundle._cut_one
+
+    def growing(*arguments: Any) -> bundle.BundlePart:
+        with source.open("ab") as stream:
+            stream.write(b"y" * 5000)
+        return of_piece(*arguments)
+
+    monkeypatch.setattr(bundle, "_cut_one", growing)
+    error = refusal(lambda: make_of(tmp_path / "bundle", ("x/log", source)))
+    assert "changed while it was read" in error.what
+    assert [each.stat().st_size for each in (tmp_path / "bundle" / bundle.PARTS).iterdir()] == [1000]
+
+
+def test_links_that_lead_to_the_same_again_and_again_come_to_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Twenty directories with two links each to the next one: a million ways, and no file."""
+    for number in range(20):
+        here = tmp_path / str(number)
+        here.mkdir()
+        for name in "ab":
+            (here / name).symlink_to(tmp_path / str(number + 1))
+    (tmp_path / "20").mkdir()
+    monkeypatch.setattr(trees, "MAX_ENTRIES", 1000)
+    assert "more than 1000 files and directories" in refusal(Tree("m", tmp_path / "0").files).what
