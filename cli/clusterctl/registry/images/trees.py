@@ -29,7 +29,7 @@ class Tree:
     root: Path
 
     def files(self) -> list[tuple[str, Path]]:
-        """Every file by a path without links, with its path in the bundle. Links but for `loops` are followed.
+        """Every file by a path without links, with its path in the bundle. `loops` are not followed.
 
         Raises ClusterctlError (``images.bundle-tree``) if it leads nowhere, is not a file, is unreadable, or
         is a link that another user made.
