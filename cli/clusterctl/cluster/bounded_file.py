@@ -52,10 +52,11 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
         return _read_stream(stream, max_bytes)
 
 
-def read_trusted(path: Path, root: Path | None, max_bytes: int) -> bytes:
+def read_trusted(path: Path, root: Path | None, max_bytes: int, *, private: bool = False) -> bytes:
     """All of a regular file that nobody but a trusted user could have written, nor put another in its place.
 
-    ``root`` is as in check_path. Raises UntrustedFileError, and as read_bounded does.
+    ``root`` is as in check_path, ``private`` as in read_bounded. Raises UntrustedFileError, and as
+    read_bounded does.
     """
     checked = check_path(path, root)
     if checked.objection:
@@ -64,6 +65,8 @@ def read_trusted(path: Path, root: Path | None, max_bytes: int) -> bytes:
         # A group may write a directory on the way: it is the file that was opened that counts.
         if because := find_objection_to_state(checked.resolved, os.fstat(stream.fileno())):
             raise UntrustedFileError(f"is not trusted: it {because}")
+        if private:
+            require_private(os.fstat(stream.fileno()))
         return _read_stream(stream, max_bytes)
 
 
@@ -118,8 +121,17 @@ def require_private(state: os.stat_result) -> None:
 
 def read_bounded_text(path: Path, max_bytes: int, *, private: bool = False) -> str:
     """The same as text. Raises UnusableFileError also if it is not UTF-8."""
+    return _as_text(read_bounded(path, max_bytes, private=private))
+
+
+def read_trusted_text(path: Path, root: Path | None, max_bytes: int, *, private: bool = False) -> str:
+    """The same of read_trusted."""
+    return _as_text(read_trusted(path, root, max_bytes, private=private))
+
+
+def _as_text(content: bytes) -> str:
     try:
-        return read_bounded(path, max_bytes, private=private).decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise UnusableFileError(f"is not UTF-8 text: byte {error.start} of it") from None
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from clusterctl.cluster.bounded_file import OTHERS_MAY_READ, read_bounded_text
+from clusterctl.cluster.bounded_file import OTHERS_MAY_READ, read_trusted_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.content import content_root, shared_module
 from clusterctl.errors import ClusterctlError
@@ -24,11 +24,11 @@ def is_vault_configured() -> bool:
 
 
 def read_secret_text(path: Path, max_bytes: int, *, private: bool = False) -> str:
-    """The text of a file as read_bounded_text reads it, in clear if Ansible Vault encrypted it.
+    """The text of a file that nobody else could have written, in clear if Ansible Vault encrypted it.
 
     Raises ClusterctlError (``secrets.vault``, exit 2), OSError and UnusableFileError.
     """
-    text = read_bounded_text(path, max_bytes, private=private)
+    text = read_trusted_text(path, path.parent, max_bytes, private=private)
     try:
         return str(_vault().decrypt([text])[0])
     except _vault_error() as error:

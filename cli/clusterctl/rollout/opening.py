@@ -10,6 +10,7 @@ from typing import Any
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, ansible_variables
+from clusterctl.cluster.controller_files import require_trusted_files
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import endpoint
 from clusterctl.cluster.inventory import Host, Inventory
@@ -52,9 +53,10 @@ class Selection:
 def select(named: Path | None, limit: str | None) -> Selection:
     """Check settings and lock and choose hosts, before any of them is touched; quarantined ones are named.
 
-    Raises ClusterctlError (exit 2) for settings, inventory or limit, a lock that is not that of the settings
-    (``images.stale-lock``), and a training image that the driver cannot run (``images.driver``), or without
-    the signatures that the policy demands (``images.signature``, exit 1).
+    Raises ClusterctlError (exit 2) for settings, inventory or limit, a file that others could have written
+    (``settings.untrusted-file``), a lock that is not that of the settings (``images.stale-lock``), and a
+    training image that the driver cannot run (``images.driver``), or without the signatures that the policy
+    demands (``images.signature``, exit 1).
     """
     found = pinned(opened(named))
     require_pinned(found)
@@ -72,6 +74,7 @@ def select_for_registry(named: Path | None) -> Selection:
 def _chosen(found: PinnedTraining, limit: str | None) -> Selection:
     inventory = found.inventory
     require_whole(inventory)
+    require_trusted_files(inventory)
     hosts = inventory.select(limit)
     out = {h.name: h.quarantined for h in inventory.matching(limit) if h.quarantined is not None}
     for name, reason in out.items():

@@ -1,0 +1,125 @@
+"""Files on this machine that settings name and roles read: could another user have written them?
+
+What clusterctl reads itself is compared where it is read. These Ansible opens later, by their paths: so
+nobody else may be able to change where a path leads, nor put a file where none is yet.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, require_private
+from clusterctl.cluster.groups import REGISTRY
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.spec import role_defaults, setting
+from clusterctl.cluster.trust import check_path, find_objection_to_state
+from clusterctl.errors import ClusterctlError
+
+
+@dataclass(frozen=True)
+class ControllerFile:
+    """What a setting names. ``on_nodes``: the roles of all hosts use it, not only those of the registry's."""
+
+    is_private: bool = False
+    is_directory: bool = False
+    on_nodes: bool = False
+
+
+FILES: Mapping[str, ControllerFile] = {
+    "harbor_certificate": ControllerFile(),
+    "harbor_certificate_authority": ControllerFile(),
+    "harbor_certificate_key": ControllerFile(is_private=True),
+    "harbor_controller_dir": ControllerFile(is_directory=True),
+    "harbor_installer_key": ControllerFile(),
+    "harbor_installer_path": ControllerFile(),
+    "harbor_installer_signature": ControllerFile(),
+    "registry_client_ca_file": ControllerFile(on_nodes=True),
+    "registry_client_controller_dir": ControllerFile(is_directory=True, on_nodes=True),
+    "registry_client_password_file": ControllerFile(is_private=True, on_nodes=True),
+    "registry_controller_dir": ControllerFile(is_directory=True),
+}
+
+
+def require_trusted_files(inventory: Inventory) -> None:
+    """Refuse what another user could have written, or could put there before a role reads it.
+
+    Raises ClusterctlError (``settings.untrusted-file``, ``settings.value``, ``inventory.template``; exit 2).
+    """
+    root = inventory.directory.root
+    seen = set()
+    for host in inventory.hosts:
+        for name, text in _named(host):
+            if (name, text) not in seen:
+                seen.add((name, text))
+                _require(name, _path(name, text, host), root, host)
+
+
+def _named(host: Host) -> Iterator[tuple[str, str]]:
+    """The settings that are not left at their defaults, which name what the cluster directory has."""
+    for name, file in FILES.items():
+        is_used = file.on_nodes or REGISTRY in host.groups
+        if is_used and _is_set(host, name) and (text := str(setting(host, name) or "")):
+            yield name, text
+
+
+def _is_set(host: Host, name: str) -> bool:
+    default = str(role_defaults().get(name) or "")
+    return any(other in host.variables and (other == name or other in default) for other in FILES)
+
+
+def _path(name: str, text: str, host: Host) -> Path:
+    """The path as roles read it. Ansible looks for a relative one among its own files, replaces variables of
+    the environment, and takes `..` for the name before it, link or not: none of that is what was checked.
+    """
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - it takes unknown users
+    if path.is_absolute() and ".." not in path.parts and "$" not in text and text == text.strip():
+        return path
+    raise ClusterctlError(
+        f"{name} must be an absolute path without `..` and $, not {text!r}",
+        code="settings.value",
+        where=f"{host.name}: {name}",
+        hint='Of a file in the cluster directory: "{{ inventory_dir }}/NAME".',
+    )
+
+
+def _require(name: str, path: Path, root: Path, host: Host) -> None:
+    file = FILES[name]
+    try:
+        because = _find_objection(path, root, file)
+    except (OSError, UnusableFileError) as error:
+        because = describe_unusable(error)
+    if because:
+        mode = "600" if file.is_private else "go-w"
+        raise ClusterctlError(
+            f"{name} of {host.name} names what is not trusted: {because}",
+            code="settings.untrusted-file",
+            where=str(path),
+            hint="Nobody else may change it, put another in its place"
+            f"{', or read it' if file.is_private else ''}: chown it to you, "
+            f"chmod {mode} {shlex.quote(str(path))}, or name another.",
+        )
+
+
+def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
+    """Raises OSError, and UnusableFileError for a file of another kind, or one that others may read."""
+    try:
+        checked = check_path(path, root if path.is_relative_to(root) else None, strict=True)
+    except FileNotFoundError as error:  # whoever could make it, could put there what is read
+        place = Path(error.filename).parent
+        because = find_objection_to_state(place, place.lstat())
+        return f"it is not there, and {place} {because}" if because else ""
+    if checked.objection:
+        return checked.objection
+    state = checked.resolved.stat()
+    if file.is_directory and not stat.S_ISDIR(state.st_mode):
+        raise UnusableFileError("is not a directory")
+    if not file.is_directory and not stat.S_ISREG(state.st_mode):
+        raise UnusableFileError("is not a regular file")
+    if file.is_private:
+        require_private(state)
+    return ""
