@@ -189,14 +189,6 @@ def test_xids_are_judged_each_by_its_own_action(codes: list[int], verdict: Verdi
     assert judge_messages(xids, {"source": "journal"}).verdict is verdict
 
 
-def test_a_recovery_that_was_done_is_settled() -> None:
-    asked = line("0000:07:00", 154, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
-    done = line("0000:07:00", 154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
-    parsed = [xid for text in (asked, done) if (xid := parse_line(text)) is not None]
-    assert judge_messages(parsed, {}).verdict is Verdict.PASS
-    assert judge_messages(parsed[::-1], {}).verdict is Verdict.FAIL
-
-
 def test_the_table_of_xids_names_an_action_for_every_code() -> None:
     table = catalogue()
     assert {entry["action"] for entry in table["codes"].values()} <= set(table["actions"])

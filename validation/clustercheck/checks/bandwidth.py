@@ -74,19 +74,16 @@ def compare(
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = common_value(outcome, "backend")
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
+    # Across nodes all of them, so that a baseline has what has no floor; there the largest has one.
+    judged = sorted(limits if len(nodes) > 1 else with_floor or limits, reverse=True)
     more = {
         "nodes": nodes,
         "ranks": len(outcome.ranks),
         "backend": backend,
-        "judged_bytes": max(with_floor or limits),
+        "judged_bytes": judged[0],
         "points": [_point(points[size], limits.get(size)) for size in sorted(points)],
     }
-    # Across nodes all of them, so that a baseline has what has no floor.
-    judged = limits if len(nodes) > 1 else with_floor or limits
-    figures = tuple(
-        _figure(size, points[size]["busbw_gbps"], limits[size], conditions)
-        for size in sorted(judged, key=lambda size: (size in with_floor, size), reverse=True)
-    )
+    figures = tuple(_figure(size, points[size]["busbw_gbps"], limits[size], conditions) for size in judged)
     before = before_of(evidence, check)
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
     if with_floor or any(before(subject, each) is not None for each in figures):
@@ -164,17 +161,12 @@ def limits_at(
     """
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = common_value(outcome, "backend")
-    if backend == "nccl" and len(nodes) == 1:
-        return _within(evidence, nodes[0], len(outcome.ranks), size)
     if size < LATENCY_BOUND_BYTES:
         return None
-    found = {node: adapter_of(evidence, outcome, node, backend) for node in nodes}
-    blind = [node for node, adapter in found.items() if adapter is None]
-    if blind:
-        raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
-    known = {node: adapter for node, adapter in found.items() if adapter is not None}
-    network = expectation(known, collective)
-    in_switch = backend == "nccl" and reduced_in_switch(evidence).network
+    if len(nodes) == 1:  # over NCCL: over gloo a node has one rank
+        return _within(evidence, nodes[0], len(outcome.ranks), size)
+    network = expectation(adapters_of(evidence, outcome, nodes, backend), collective)
+    in_switch = reduced_in_switch(evidence).network
     ceiling = network.ceiling_gbps
     if ceiling is not None:
         ranks = len(outcome.ranks)
@@ -196,8 +188,6 @@ def limits_at(
 def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits | None:
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
-    if floor is None and size < LATENCY_BOUND_BYTES:
-        return None
     in_switch = profile is not None and (
         profile.reduced_in_switch or node in reduced_in_switch(evidence).nodes
     )
@@ -219,7 +209,21 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits
     )
 
 
-def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str) -> Adapter | None:
+def adapters_of(
+    evidence: Evidence, outcome: JobOutcome, nodes: Sequence[str], backend: str
+) -> dict[str, Adapter]:
+    """The network of each of these nodes. Raises CannotReadError where a rate is not known."""
+    found = {
+        node: adapter
+        for node in nodes
+        if (adapter := _adapter_of(evidence, outcome, node, backend)) is not None
+    }
+    if blind := [node for node in nodes if node not in found]:
+        raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
+    return found
+
+
+def _adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str) -> Adapter | None:
     """The network that this node brought to the job."""
     ranks = outcome.by_node.get(node, ())
     interface = next((str((rank.verdict or {}).get("interface") or "") for rank in ranks), "")

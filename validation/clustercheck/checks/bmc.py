@@ -19,6 +19,7 @@ from clustercheck.parse.ipmi import (
     parse_bmc_events,
     parse_bmc_sensors,
 )
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, program_output, readable
 from clustercheck.samples.machine import POWER_SUPPLY_OK, bmc_event
 
@@ -130,11 +131,8 @@ def judge_sensors(evidence: Evidence, subject: Subject) -> Finding:
     near = [f"{sensor.name}: {sensor.reading}" for sensor in sensors if _status(sensor) == "nc"]
     more = {"sensors": len(sensors), "near": near[:20]}
     if wrong:
-        told = ", ".join(
-            f"{sensor.name} is {_DEGREE[_status(sensor)]} at {sensor.reading}" for sensor in wrong[:SHOWN]
-        )
-        others = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        return failed(told + others, len(wrong), 0, evidence=more)
+        told = [f"{sensor.name} is {_DEGREE[_status(sensor)]} at {sensor.reading}" for sensor in wrong]
+        return failed(some_of(told, SHOWN), len(wrong), 0, evidence=more)
     return _judged(passed(0, 0, evidence=more), gap)
 
 

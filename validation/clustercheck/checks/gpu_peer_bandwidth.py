@@ -17,6 +17,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Figure, Scope, Section, Subject, Verdict
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"
@@ -130,7 +131,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _nobody(record: Mapping[str, Any]) -> str:
     """Why no link of a GPU can be judged that names these peers."""
-    named = ", ".join(sorted(map(str, record))[:4]) + (", ..." if len(record) > 4 else "")
+    named = some_of(sorted(map(str, record)), 4)
     return f"its peers ({named}) match no GPU of this node with a known PCI address"
 
 

@@ -48,8 +48,9 @@ PHYSICS = "what the node's compute ports carry together, a GPU's part of it"
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """It went over the adapters, every value is right, and each GPU had its part of the wires."""
     node = str(subject.node)
-    if (finding := _nothing_to_measure(evidence, subject)) is not None:
-        return finding
+    wires = _wires(evidence, subject)
+    if isinstance(wires, Finding):
+        return wires
     if JOB not in evidence.jobs and JOB not in evidence.skipped:
         return no_nccl(evidence, subject)
     outcome = outcome_of(evidence, JOB)
@@ -66,28 +67,27 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed(f"{gpus} of {declared} GPUs were used", gpus, declared, unit="GPUs")
     if not isinstance(run := answer.get("run"), Mapping):
         raise CannotReadError("the rank did not report what it measured")
-    return _judge_run(evidence, node, gpus, run, str(answer.get("nccl_log") or ""))
+    return _judge_run(evidence, node, wires, gpus, run, log=str(answer.get("nccl_log") or ""))
 
 
-def _nothing_to_measure(evidence: Evidence, subject: Subject) -> Finding | None:
+def _wires(evidence: Evidence, subject: Subject) -> Adapter | Finding:
+    """The ports that carry jobs, together; or the finding where there is nothing to measure."""
     node = str(subject.node)
     if not evidence.nodes[node].records("rdma"):
         return without_adapter(evidence, subject)
-    if _wires(evidence, node) is None:
+    wires = rdma_adapter(compute_ports(evidence.nodes[node], declared_rails(evidence, node)))
+    if wires is None:
         return not_applicable("no RDMA port for jobs is up (see infiniband-port)")
     if evidence.gpu_count(node) < 2:
         return not_applicable("one GPU: there is nothing to connect")
     if has_mig(evidence, node):
         return not_applicable("MIG is on: NCCL cannot join instances of one GPU")
-    return None
+    return wires
 
 
-def _wires(evidence: Evidence, node: str) -> Adapter | None:
-    """The ports that carry jobs, together."""
-    return rdma_adapter(compute_ports(evidence.nodes[node], declared_rails(evidence, node)))
-
-
-def _judge_run(evidence: Evidence, node: str, gpus: int, run: Mapping[str, Any], log: str) -> Finding:
+def _judge_run(
+    evidence: Evidence, node: str, wires: Adapter, gpus: int, run: Mapping[str, Any], *, log: str
+) -> Finding:
     code, more = run.get("exit_code"), {"command": str(run.get("command"))}
     if code is None:
         return failed(f"all_reduce_perf did not end within {run.get('limit_s')} s", evidence=more)
@@ -112,7 +112,7 @@ def _judge_run(evidence: Evidence, node: str, gpus: int, run: Mapping[str, Any],
     if "NET/Socket" in roads:
         because = "NCCL went over TCP sockets, though RDMA ports are up"
         return failed(because, more["transports"], "NET/IB", evidence=more)
-    return _measured(evidence, node, gpus, test, more)
+    return _measured(evidence, node, wires, gpus, test, more=more)
 
 
 def _roads(log: str, gpus: int) -> set[str]:
@@ -124,14 +124,13 @@ def _roads(log: str, gpus: int) -> set[str]:
     return {f"NET/{j.how}{direct[j.gpudirect]}" if j.road == "NET" else j.road for j in joined}
 
 
-def _measured(evidence: Evidence, node: str, gpus: int, test: NcclTest, more: Mapping[str, Any]) -> Finding:
+def _measured(
+    evidence: Evidence, node: str, wires: Adapter, gpus: int, test: NcclTest, *, more: Mapping[str, Any]
+) -> Finding:
     """The figures. Where it cannot be read whether the floor holds, they are told, and prove nothing."""
-    wires = _wires(evidence, node)
-    if wires is None:
-        raise CannotReadError("the rate of the RDMA ports is not known")
     verdict, because = Verdict.PASS, ""
     try:
-        has_floor = _has_floor(evidence, node, wires, gpus)
+        has_floor = _has_floor(evidence, node, wires)
     except CannotReadError as error:
         has_floor, verdict, because = False, Verdict.NOT_RUN, f"not known whether the floor holds: {error}"
     return Finding(verdict, because, evidence=more, figures=_figures(wires, gpus, test, has_floor=has_floor))
@@ -151,9 +150,7 @@ def _figures(wires: Adapter, gpus: int, test: NcclTest, *, has_floor: bool) -> t
             unit="GB/s",
             method=f"{METHOD}; {size} bytes",
             label=f"at {size} bytes",
-            ceiling=Limit(share, PHYSICS, f"{wires.rails} ports, {gpus} GPUs", ABOVE_CEILING)
-            if wires.physical
-            else None,
+            ceiling=Limit(share, PHYSICS, f"{wires.rails} ports, {gpus} GPUs", ABOVE_CEILING),
             floor=Limit(FLOOR * share, SOURCE, METHOD) if size == SIZE_BYTES and has_floor else None,
             nominal=share,
             effect=effect("rdma"),
@@ -163,13 +160,13 @@ def _figures(wires: Adapter, gpus: int, test: NcclTest, *, has_floor: bool) -> t
     )
 
 
-def _has_floor(evidence: Evidence, node: str, wires: Adapter, gpus: int) -> bool:
-    """InfiniBand up to HDR beside every GPU, which it reads by itself: as where the gate is in use.
+def _has_floor(evidence: Evidence, node: str, wires: Adapter) -> bool:
+    """InfiniBand up to HDR beside every GPU, no more ports than GPUs, which it reads by itself: as where the
+    gate is in use.
 
     Raises CannotReadError where these may be, and neither GPUs nor topology can be read.
     """
-    alike = wires.kind == "infiniband" and wires.rails <= gpus
-    if not alike or wires.gbps / wires.rails > FASTEST_GBPS:
+    if wires.kind != "infiniband" or wires.gbps / wires.rails > FASTEST_GBPS:
         return False
     evidence.nodes[node].topology()
     evidence.nodes[node].smi()

@@ -12,6 +12,7 @@ from clustercheck.checks.support.alike import Traits, is_alone, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, cpu_list, whole_number
 
 NOWHERE = -1
@@ -24,7 +25,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """First what is wrong by itself, then what differs from equal nodes."""
     node = evidence.nodes[str(subject.node)]
     if idle := _idle(node):
-        because = f"{len(idle)} of the node's CPUs are offline: {_some(idle)}"
+        because = f"{len(idle)} of the node's CPUs are offline: {some_of(list(map(str, idle)), 8)}"
         return failed(because, len(idle), 0, unit="CPUs", remedy=IDLE)
     if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near == NOWHERE]):
         because = f"the firmware does not report the NUMA node of {len(lost)} GPU(s): {', '.join(lost)}"
@@ -78,10 +79,6 @@ def _gpus(node: NodeEvidence) -> dict[str, int | None]:
         for device in node.records("pci")
         if device.get("vendor") == NVIDIA and str(device.get("class", "")).startswith(GPU_CLASSES)
     }
-
-
-def _some(cpus: list[int]) -> str:
-    return ", ".join(map(str, cpus[:8])) + (", ..." if len(cpus) > 8 else "")
 
 
 def _near(node: str, numa_node: str) -> seeding.Inject:

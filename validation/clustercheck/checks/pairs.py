@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
-from clustercheck.checks.bandwidth import adapter_of
+from clustercheck.checks.bandwidth import adapters_of
 from clustercheck.checks.base import Check, Finding, SeededFault
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import outcome_of, reason
@@ -24,11 +24,7 @@ def expected_of(evidence: Evidence, nodes: Iterable[str]) -> NetworkExpectation:
     """What these nodes' networks let a pair reach. Raises CannotReadError where a rate is not known."""
     outcome = evidence.jobs.get(GROUP_JOB) or outcome_of(evidence, JOB)
     backend = next((str((rank.verdict or {}).get("backend") or "") for rank in outcome.ranks), "")
-    adapters = {node: adapter_of(evidence, outcome, node, backend) for node in nodes}
-    known = {node: adapter for node, adapter in adapters.items() if adapter is not None}
-    if len(known) < len(adapters):
-        raise CannotReadError("the rate of a network adapter is not known")
-    return expectation(known)
+    return expectation(adapters_of(evidence, outcome, list(nodes), backend))
 
 
 def subjects(evidence: Evidence) -> list[Subject]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NVSWITCH_CLASS, NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.machine import in_container
+from clustercheck.parse.plain_text import some_of
 
 GPU, NVSWITCH = "GPU", "NVSwitch"
 INFINIBAND, NETWORK = "InfiniBand controller", "network controller"
@@ -60,7 +61,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         missing.pop(GPU, None)
     problems = [f"on the PCI bus: {'; '.join(missing.values())}"] if missing else []
     if silent := _silent(node):
-        problems.append(f"no answer from {_some(silent)}: such a device is lost until a power cycle")
+        problems.append(f"no answer from {some_of(silent, SHOWN)}: such a device is lost until a power cycle")
     if problems:
         found = {at: f"{what} {model}" for at, (what, model) in sorted(mine.items())}
         return failed("; ".join(problems), measured, evidence={"devices": found})
@@ -139,7 +140,7 @@ def _against_equals(mine: Mapping[str, Model], equals: EqualDevices) -> dict[str
         most = [(place, model) for place, model, count in at if 2 * count > equals.nodes - 1]
         gone = [f"{place} ({model})" for place, model in sorted(most) if place not in mine]
         as_on = f"as on {nodes} of {equals.nodes} equal nodes" if sure else "of another equal node"
-        where = f": nothing at {_some(gone)}" if gone else ""
+        where = f": nothing at {some_of(gone, SHOWN)}" if gone else ""
         problems[kind] = f"{own[kind]} of {wanted} {_plural(kind)}, {as_on}{where}"
     return problems
 
@@ -155,11 +156,6 @@ def _silent(node: NodeEvidence) -> list[str]:
         for device in node.records("pci")
         if device.get("answers") is False and _kind(device) not in (GPU, "")
     ]
-
-
-def _some(places: Sequence[str]) -> str:
-    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-    return ", ".join(places[:SHOWN]) + more
 
 
 def _without(node: str, address: str) -> seeding.Inject:

@@ -24,6 +24,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import BETWEEN, Scope, Section, Subject, Verdict
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 JOB = "peer_ports"
@@ -186,18 +187,13 @@ def _reached(rank: RankOutcome) -> dict[int, str]:
 def _inward(node: str, ways: ConnectionMatrix) -> str:
     by = ways.inward[node]
     answer = ways.failed[by[0], node]
-    return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {_some(by)}: {answer}"
+    return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {some_of(sorted(by), 3)}: {answer}"
 
 
 def _outward(node: str, ways: ConnectionMatrix) -> str:
     to = ways.outward[node]
     answer = ways.failed[node, to[0]]
-    return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {_some(to)}: {answer}"
-
-
-def _some(names: Iterable[str]) -> str:
-    first = sorted(names)
-    return ", ".join(first[:3]) + (f" and {len(first) - 3} more" if len(first) > 3 else "")
+    return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {some_of(sorted(to), 3)}: {answer}"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -233,7 +229,11 @@ def _verdict(node: str, ways: ConnectionMatrix, tried: int) -> Finding:
         return failed(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
     for by, to in ways.between:
         if to == node:
-            others = ", others can" if len(missed) == 1 else f", nor {_some(set(missed) - {by})}; others can"
+            others = (
+                ", others can"
+                if len(missed) == 1
+                else f", nor {some_of(sorted(set(missed) - {by}), 3)}; others can"
+            )
             because = f"{by} cannot connect to it{others}: {ways.failed[by, to]}"
             more[BETWEEN] = by
             return failed(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)

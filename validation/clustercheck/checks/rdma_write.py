@@ -144,11 +144,13 @@ def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
         except CannotReadError as error:
             unread[name] = str(error)
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
-    if unmeasured := {name: because for name, (gbps, because) in found.items() if gbps is None}:
-        return _unmeasured(unmeasured, links)
+    measured = {name: gbps for name, (gbps, _) in found.items() if gbps is not None}
+    if len(measured) < len(found):
+        because = {name: why for name, (_, why) in found.items() if name not in measured}
+        return _unmeasured(because, links)
     figures, doubts = [], [f"cannot read: {name}: {why}" for name, why in unread.items()]
-    for name, (gbps, _) in found.items():
-        if gbps is None or name not in links:
+    for name, gbps in measured.items():
+        if name not in links:
             continue
         figure = _of_port(links[name], gbps, links[name][1].rate_gbps, "with itself", SOURCE_ITSELF)
         if (why := unpinned.get(name)) and gbps < FLOOR * links[name][1].rate_gbps:
@@ -184,8 +186,10 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
         if write.port not in best or (write.gbps or 0.0) > (best[write.port].gbps or 0.0):
             best[write.port] = write
     more = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
-    if unmeasured := {name: write.because for name, write in best.items() if write.gbps is None}:
-        return _unmeasured(unmeasured, links, evidence=more)
+    reached = {name: write.gbps for name, write in best.items() if write.gbps is not None}
+    if len(reached) < len(best):
+        because = {name: write.because for name, write in best.items() if name not in reached}
+        return _unmeasured(because, links, evidence=more)
     slow = [write for write in mine if _is_of_the_link(write, best, every.writes)]
     if slow:
         told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
@@ -193,9 +197,8 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
             f"slow with only one partner, while both ends are faster with others: {told}", evidence=more
         )
     figures = [
-        _of_port(links[name], write.gbps, write.rate_gbps, "with its best partner", SOURCE)
-        for name, write in best.items()
-        if write.gbps is not None and name in links
+        _of_port(links[name], gbps, best[name].rate_gbps, "with its best partner", SOURCE)
+        for name, gbps in reached.items()
     ]
     return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more), doubts)
 

@@ -9,7 +9,7 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_node, fa
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.plain_text import one_line, some_of
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples.machine import asleep, zombie
 
@@ -65,8 +65,7 @@ def _is_known(each: Any) -> bool:
 
 
 def _some(found: Sequence[Mapping[str, Any]]) -> str:
-    named = ", ".join(dict.fromkeys(_named(each) for each in found[:SHOWN]))
-    return f"{named} and {len(found) - SHOWN} more" if len(found) > SHOWN else named
+    return some_of(list(dict.fromkeys(map(_named, found))), SHOWN)
 
 
 def _named(each: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from clustercheck.expect.judge import BaselineValue
 from clustercheck.expect.software import software_changes, software_of
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.nvidia_smi import plain_model
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError
 
 MAX_NAMED = 4  # nodes of one change
@@ -107,6 +108,5 @@ def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
                 values = (then.get(variable, "not set"), now.get(variable, "not set"))
                 changed[f"{variable} {values[0]} -> {values[1]}"].append(name)
     for change, names in changed.items():
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        where = "all nodes" if names == known else f"{', '.join(names[:MAX_NAMED])}{more}"
+        where = "all nodes" if names == known else some_of(names, MAX_NAMED)
         yield f"{change}: {where}"

@@ -20,6 +20,7 @@ from itertools import accumulate
 from statistics import median
 
 from clustercheck.model import Direction
+from clustercheck.parse.plain_text import some_of
 
 LEAST_NODES = 4
 LEAST_PART = 3  # a third of the nodes at least is a group: of fewer each is an outlier
@@ -73,10 +74,9 @@ class TwoGroups:
     @property
     def sentence(self) -> str:
         """Who is slower than who, and by how much."""
-        return (
-            f"nodes {_named(self.slower)} are {100 * self.difference:.0f} % slower than nodes "
-            f"{_named(self.faster)} (medians {self.slow:.3g} and {self.fast:.3g}): two groups"
-        )
+        slower, faster = (some_of(sorted(group), NAMED) for group in (self.slower, self.faster))
+        less, medians = f"{100 * self.difference:.0f} %", f"{self.slow:.3g} and {self.fast:.3g}"
+        return f"nodes {slower} are {less} slower than nodes {faster} (medians {medians}): two groups"
 
 
 def two_groups(values: Mapping[str, float], better: Direction, least_effect: float) -> TwoGroups | None:
@@ -117,9 +117,3 @@ def _deviation(*parts: Sequence[float]) -> float:
     middles = [median(part) for part in parts]
     distances = [value - middle for part, middle in zip(parts, middles) for value in part]
     return math.hypot(*distances) / math.sqrt(len(distances) - len(parts))
-
-
-def _named(group: Mapping[str, float]) -> str:
-    names = sorted(group)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clustercheck.model import Judged, JudgedPart, Part, Verdict
+from clustercheck.parse.plain_text import some_of
 
 NUMBERS = (
     "no",
@@ -67,8 +68,7 @@ def _of_how_many(wrong: Sequence[Judged], judged: Sequence[Judged], called: str)
     if len(wrong) == len(judged):
         count = NUMBERS[len(names)] if len(names) < len(NUMBERS) else str(len(names))
         return f"in both {called}" if len(names) == 2 else f"in all {count} {called}"
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"in {len(names)} of {len(judged)} {called} ({', '.join(names[:MAX_NAMED])}{more})"
+    return f"in {len(names)} of {len(judged)} {called} ({some_of(names, MAX_NAMED)})"
 
 
 def _against(wrong: Sequence[Judged]) -> str:

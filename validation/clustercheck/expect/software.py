@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clustercheck.parse.plain_text import some_of
+
 # By name in the environment: what people call it, in the order of the report.
 OF_CLUSTER = {"image": "image", "nccl": "NCCL", "framework": "framework"}
 OF_NODE = {
@@ -46,11 +48,7 @@ class SoftwareChange:
     def text(self) -> str:
         """``driver 580.95.05 -> 580.105.08: gpu03``."""
         text = f"{self.what} {self.before} -> {self.now}"
-        if self.everywhere:
-            return text
-        more = len(self.nodes) - MAX_NAMED
-        named = ", ".join(self.nodes[:MAX_NAMED])
-        return f"{text}: {named}" + (f" and {more} more" if more > 0 else "")
+        return text if self.everywhere else f"{text}: {some_of(self.nodes, MAX_NAMED)}"
 
     def as_json(self) -> dict[str, Any]:
         """As the environment has it."""

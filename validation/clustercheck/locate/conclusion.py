@@ -9,6 +9,7 @@ from dataclasses import replace
 from clustercheck.locate.faults import MAX_NAMED_NODES, IsolationResult, LocatedFault
 from clustercheck.locate.isolation_state import IsolationState
 from clustercheck.locate.pair_stages import MIN_LINK_MEASURES
+from clustercheck.parse.plain_text import some_of
 
 TWO_NODES = "only two nodes were measured; either may be slow"
 ALL_SLOW = "every pair is slow; any of the nodes may be the cause"
@@ -78,8 +79,7 @@ def _find_node_faults(state: IsolationState) -> list[LocatedFault]:
 
 
 def _format_nodes(nodes: Sequence[str]) -> str:
-    named = ", ".join(nodes[:MAX_NAMED_NODES])
-    return f"{named} and {len(nodes) - MAX_NAMED_NODES} more" if len(nodes) > MAX_NAMED_NODES else named
+    return some_of(nodes, MAX_NAMED_NODES)
 
 
 def _make_node_fault(state: IsolationState, node: str) -> LocatedFault:

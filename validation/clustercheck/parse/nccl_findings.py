@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clustercheck.parse.nccl_log import RING, Joined, NcclLog
+from clustercheck.parse.plain_text import some_of
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,8 @@ def findings(log: NcclLog, site: NcclSite) -> tuple[NcclFinding, ...]:
 
 def _of_connections(code: str, joined: list[Joined], log: NcclLog, seen: str) -> NcclFinding | None:
     pairs = sorted({(j.sender, j.receiver) for j in joined})
-    some = ", ".join(f"{a} -> {b}" for a, b in pairs[:4])
-    more = f" and {len(pairs) - 4} more" if len(pairs) > 4 else ""
-    return _finding(code, sorted({log.speaker(j) for j in joined}), f"{seen}: ranks {some}{more}", log)
+    some = some_of([f"{a} -> {b}" for a, b in pairs], 4)
+    return _finding(code, sorted({log.speaker(j) for j in joined}), f"{seen}: ranks {some}", log)
 
 
 def _of_interfaces(log: NcclLog, site: NcclSite, across: Sequence[Joined]) -> NcclFinding | None:

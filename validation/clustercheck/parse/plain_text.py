@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Sequences as a whole (CSI; OSC, DCS, SOS, PM and APC up to their terminator; two characters), ECMA-48.
 _SEQUENCES = re.compile(
@@ -29,6 +30,12 @@ def plain_text(text: str) -> str:
         if len(raw.translate(None, _ASCII_CONTROLS)) == len(raw):
             return text
     return _CONTROLS.sub("", _SEQUENCES.sub("", text))
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first of these names in a sentence, and how many more there are."""
+    named = ", ".join(names[:most])
+    return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
 def shortened(text: str, limit: int) -> str:

@@ -15,6 +15,7 @@ from clustercheck.checks.support.nccl import HEARD
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline, from_result
+from clustercheck.expect.effects import effect
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Result, Verdict
 from clustercheck.result.document import Document
@@ -71,6 +72,25 @@ def test_what_nobody_knows_a_number_for_is_excluded_and_not_open_for_ever(
     result = judged(evidence(profile, gbps, sizes))
     assert result.verdict is verdict, result.because
     assert verdict is not Verdict.EXCLUDED or (result.measured, result.unit) == (gbps, "GB/s")
+
+
+def test_a_node_shows_the_sizes_that_a_number_is_known_for() -> None:
+    """8 and 4 GiB of H100 have one; beside them 32 GiB would be shown first, and 64 MiB stand open."""
+    result = judged(evidence("h100-sxm5-80gb", 470.0, (GIB // 16, 4 * GIB, 8 * GIB, 32 * GIB)))
+    shown = [one.figure.metric for one in result.figures]
+    assert shown == [f"busbw_{8 * GIB}", f"busbw_{4 * GIB}"]
+    assert result.evidence["judged_bytes"] == 8 * GIB
+    assert "profile h100-sxm5-80gb" in result.source, "whose number it is"
+
+
+@pytest.mark.parametrize(
+    ("profile", "kind"),
+    [("", "gpu"), ("a10-24gb", "gpu"), ("hgx-a100-40gb", "nvlink"), ("h100-sxm5-80gb", "nvlink")],
+)
+def test_a_change_is_held_against_the_noise_of_what_joins_the_gpus(profile: str, kind: str) -> None:
+    """Its source is what an operator is told of a bandwidth that is less than before."""
+    result = judged(evidence(profile, 10.0, (GIB // 4,)))
+    assert result.figures[0].figure.effect == effect(kind)
 
 
 def saying(found: Evidence, line: str) -> Evidence:
@@ -246,6 +266,8 @@ def test_where_the_network_reduces_each_node_sends_its_data_but_once(gbps: float
     assert judged(across(3, gbps)).verdict is Verdict.NOT_RUN
     result = judged(saying(across(3, gbps), SHARP))  # 47.9 at most
     assert result.verdict is verdict, result.because
+    ceiling = next(part for part in result.figures[0].parts if part.part == "ceiling")
+    assert "reduces" in ceiling.method, "an operator computes the rest by hand and finds less"
 
 
 @pytest.mark.parametrize("name", ["all-gather", "reduce-scatter", "all-to-all", "broadcast"])

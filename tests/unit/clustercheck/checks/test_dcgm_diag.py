@@ -106,6 +106,16 @@ def test_what_every_gpu_skipped_is_no_pass() -> None:
     assert verdicts(found)["gpu01"] == {Verdict.NOT_RUN}
 
 
+@pytest.mark.parametrize(("word", "verdict"), [("Pass", Verdict.PASS), ("Skip", Verdict.NOT_RUN)])
+def test_level_1_may_test_no_gpu_and_yet_something(word: str, verdict: Verdict) -> None:
+    """It may have tests of the software alone; that none of these ran is no pass either."""
+    whole = json.loads(dcgm4_text(8).replace('"Pass"', f'"{word}"'))
+    del whole["DCGM Diagnostic"]["test_categories"][1:]
+    said = {"level": "1", "diag": sample.program(json.dumps(whole))}
+    evidence = seeding.edit("gpu01", lambda raw: raw["dcgm"].update(said))(sample.healthy(1))
+    assert verdicts(evidence) == {"gpu01": {verdict}}
+
+
 def test_with_mig_there_is_no_diagnostic() -> None:
     mig = seeding.smi("gpu01", 4, "mig_mode/current_mig", "Enabled")(sample.healthy(1))
     assert evaluate(BY_ID["dcgm-diag"], mig)[4].verdict is Verdict.EXCLUDED

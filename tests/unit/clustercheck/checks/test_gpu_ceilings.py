@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu_ceilings import ceiling_of
+from clustercheck.expect.profiles import Metric
 from clustercheck.model import Subject
 from clustercheck.samples import sample
 
@@ -25,6 +27,22 @@ def ceiling(clock: str | None) -> float:
     found = ceiling_of(evidence, SUBJECT, evidence.jobs["gpu_gemm"].ranks[0], "gemm_fp16")
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("lacking", ["compute_capability", "sm_clock_khz", "sm_count"])
+@pytest.mark.parametrize("said", [None, 0, -108, True, "108"])
+def test_a_gpu_that_does_not_say_what_it_has_is_bound_by_its_profile(lacking: str, said: object) -> None:
+    """No impossible bound is computed from it, which would reject what was measured."""
+    evidence = sample.healthy(1)
+    whole = evidence.jobs["gpu_gemm"].ranks[0]
+    properties = dict((whole.verdict or {})["properties"])
+    if lacking == "sm_count":
+        properties["sm_count"] = said
+    else:
+        properties["rates"] = {**properties["rates"], lacking: said}
+    rank = replace(whole, verdict={**(whole.verdict or {}), "properties": properties})
+    of_profile = evidence.profiles[sample.PROFILE].ceiling(Metric.GEMM_FP16)
+    assert ceiling_of(evidence, SUBJECT, rank, "gemm_fp16") == of_profile
 
 
 @pytest.mark.parametrize(

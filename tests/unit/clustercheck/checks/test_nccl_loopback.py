@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.clustercheck.checks.test_bandwidth_of_groups import hdr, topology
 
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.nccl_loopback import CHECK, FLOOR
@@ -64,10 +65,25 @@ def geforce(raw: seeding.Raw) -> None:
     smi["stdout"] = smi["stdout"].replace("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090")
 
 
-@pytest.mark.parametrize("change", [rate("400 Gb/sec (4X NDR)"), far, geforce])
+def roce(raw: seeding.Raw) -> None:
+    for port in raw["rdma"]:
+        port["link_layer"] = "Ethernet"
+
+
+def rails(number: int) -> Callable[[seeding.Raw], None]:
+    def change(raw: seeding.Raw) -> None:
+        raw["rdma"], raw["topology"]["stdout"] = hdr(number), topology(number, 0)
+
+    return change
+
+
+@pytest.mark.parametrize("change", [rate("400 Gb/sec (4X NDR)"), far, geforce, roce, rails(9)])
 def test_where_no_gate_is_in_use_there_is_no_floor(change: Callable[[seeding.Raw], None]) -> None:
+    """Of nine rails beside eight GPUs a GPU could not carry its part, and would be blamed for it."""
     result = judged(0.5 * FLOOR * SHARE, change)
+    assert result.figures
     assert all(each.figure.floor is None for each in result.figures)
+    assert any(each.figure.floor for each in judged(0.5 * FLOOR * SHARE, rails(8)).figures)
 
 
 @pytest.mark.parametrize("part", ["topology", "nvidia_smi"])

@@ -16,8 +16,8 @@ from tests.fuzz.targets.nodes import TARGETS
 from tests.support.examples import examples
 from tests.support.validation_in_memory import FakeLauncher, FakeTransport, Says, records, run
 
-from clustercheck.checks.all import CHECKS
-from clustercheck.checks.base import evaluate
+from clustercheck.checks.all import BY_ID, CHECKS
+from clustercheck.checks.base import MAX_SHOWN, evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import EmptyAnswer, PrepareAnswer, StartAnswer, WaitAnswer
@@ -138,6 +138,15 @@ def test_half_characters_are_replaced_and_all_else_is_kept(text: str) -> None:
         return
     expected = "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c <= "\udfff" else c for c in plain["a"])
     assert read_answer(written, "it") == {"a": expected}
+
+
+def test_what_a_check_shows_of_a_node_is_cut_and_says_so() -> None:
+    """A table of the report has it in a cell: of a thousand such nodes it could not be opened."""
+    long = seeding.edit("gpu01", lambda raw: raw["host"].update(kernel="6" * 5000))
+    result = evaluate(BY_ID["os-alike"], long(sample.healthy()))[0]
+    for shown in (result.measured, result.expected):
+        assert len(str(shown)) <= MAX_SHOWN
+    assert "characters omitted" in str(result.measured)
 
 
 def test_depth_is_limited() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.hostile import acting_characters
 
-from clustercheck.parse.plain_text import one_line, plain_text, shortened
+from clustercheck.parse.plain_text import one_line, plain_text, shortened, some_of
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,17 @@ def test_what_is_omitted_is_counted() -> None:
     text = shortened("x" * 1000, 100)
     assert len(text) == 100
     assert text.endswith("xx [... 900 characters omitted]")
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["a", "b", "c"], "a, b, c"),
+        (["a", "b", "c", "d"], "a, b, c and 1 more"),
+        (list("abcdefgh"), "a, b, c and 5 more"),
+    ],
+)
+def test_a_sentence_names_some_and_counts_the_rest(names: list[str], sentence: str) -> None:
+    assert some_of(names, 3) == sentence

@@ -129,11 +129,10 @@ def _kinds(evidence: Evidence) -> dict[Kind, list[str]]:
 
 
 def _read(evidence: Evidence, name: str, traits_of: Callable[[NodeEvidence], Traits]) -> Traits | None:
-    if name not in evidence.nodes or evidence.nodes[name].unreachable:
-        return None
+    """None where it was not asked or does not answer, too: its own result says so, not that of its equals."""
     try:
         return traits_of(evidence.nodes[name])
-    except Exception:  # noqa: BLE001 - its own result says what is wrong with it, not that of its equals
+    except Exception:  # noqa: BLE001 - whatever is wrong with it
         return None
 
 

@@ -42,16 +42,18 @@ def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: 
 
 def _rate(rank: RankOutcome, name: str) -> int | None:
     rates = properties(rank).get("rates")
-    value = rates.get(name) if isinstance(rates, dict) else None
+    return _counted(rates.get(name)) if isinstance(rates, dict) else None
+
+
+def _counted(value: Any) -> int | None:
     return int(value) if isinstance(value, int) and is_positive(value) else None
 
 
 def _arithmetic(evidence: Evidence, subject: Subject, rank: RankOutcome, precision: str) -> float | None:
-    capability, count = _rate(rank, "compute_capability"), properties(rank).get("sm_count")
+    capability = _rate(rank, "compute_capability") or 0  # of no architecture
+    count = _counted(properties(rank).get("sm_count"))
     clock = _highest_clock_khz(evidence, subject) or _rate(rank, "sm_clock_khz")
-    if capability is None or clock is None or not isinstance(count, int) or count < 1:
-        return None
-    return gemm_tflops(precision, capability, count, clock)
+    return gemm_tflops(precision, capability, count, clock) if count and clock else None
 
 
 def _highest_clock_khz(evidence: Evidence, subject: Subject) -> int | None:

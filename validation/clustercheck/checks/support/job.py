@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from clustercheck.checks.base import Finding, failed, not_applicable, not_run
@@ -14,6 +13,7 @@ from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
+from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 SAID = {
@@ -109,7 +109,7 @@ def has_mig(evidence: Evidence, node: str) -> bool:
 def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     """The finding on a subject of a job that did not succeed."""
     blamed = outcome.suspects
-    names = _some(blamed) or "no single node"
+    names = some_of(list(blamed), NAMED) or "no single node"
     if subject.node is None:
         return not_run(f"the job failed because of {names}: {reason(outcome)}")
     if subject.node not in blamed:
@@ -127,12 +127,6 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
         because = f"{because} (on every node: cannot determine which)"
         return failed(because, answer, expected, evidence=more, remedy=ALIKE)
     return failed(because, answer, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
-
-
-def _some(nodes: Collection[str]) -> str:
-    """The first of them by name: every result says it, and a thousand times a thousand names are many."""
-    named = ", ".join(islice(nodes, NAMED))
-    return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
 
 
 def commonest(counted: Counter[str]) -> set[str]:

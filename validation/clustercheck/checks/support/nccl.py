@@ -100,7 +100,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
 
     def peers(one: int, other: int) -> bool:
         (node, gpu), (_, its) = gpu_of[one], gpu_of[other]
-        return gpu is not None and its is not None and frozenset((gpu, its)) in reach.get(node, ())
+        return frozenset((gpu, its)) in reach.get(node, ())
 
     return NcclSite(
         adapters={node: [name.rpartition(":")[0] for name in rails[node].of_gpus] for node in nodes},
