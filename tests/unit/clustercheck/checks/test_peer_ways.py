@@ -15,7 +15,7 @@ from clustercheck.model import Result, Verdict
 from clustercheck.samples import sample
 
 
-def slowed(evidence: Evidence, gpu: int, peer: int, gbps: float) -> Evidence:
+def slowed(evidence: Evidence, gpu: int, peer: int, gbps: float | str) -> Evidence:
     """The copies of one GPU to a peer at this rate."""
 
     def change(record: dict[str, Any]) -> None:
@@ -52,6 +52,15 @@ def test_a_gpu_that_sends_slowly_to_all_is_blamed_alone_and_its_peers_are_not() 
         evidence = slowed(evidence, 4, peer, 135.0)
     found = failed(evidence)
     assert set(found) == {4} and "from GPU 4 to GPU" in found[4].because
+
+
+def test_a_gpu_none_of_whose_links_can_be_read_is_told_so_and_not_that_its_peers_are_strangers() -> None:
+    evidence = sample.healthy(1)
+    for peer in (0, 1, 2, 3, 5, 6, 7):
+        evidence = slowed(slowed(evidence, 4, peer, "x"), peer, 4, "x")
+    result = next(r for r in evaluate(BY_ID["gpu-p2p-bandwidth"], evidence) if r.subject.gpu == 4)
+    assert result.verdict is Verdict.NOT_RUN
+    assert result.because.startswith("cannot read: rank 4, ")
 
 
 def test_both_ways_slow_have_no_direction() -> None:
