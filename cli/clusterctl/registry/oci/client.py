@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 
 from clusterctl.registry.oci import errors, exchange, manifest, rate
-from clusterctl.registry.oci.deadline import within
+from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
@@ -299,7 +299,7 @@ class Registry:
                 if response.status_code < GOOD or response.status_code in also:
                     return response
                 failure = errors.refused(response, self.endpoint.host, what)
-            if failure.lasting:
+            if failure.lasting or not time_left():
                 break
             if attempt < self.retry.attempts:
                 self.retry.pause(attempt, failure.after)
