@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from clustercheck.checks.bandwidth import common_value
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.plain_text import shortened
+from clustercheck.parse.reading import CannotReadError, is_finite
 
 JOB = "inference"
 # Of an answer's mean and deviation, among ranks: other kernels round otherwise. Five units of BF16, 2^-8.
@@ -48,9 +48,9 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
         whole = (
             isinstance(case, Mapping)
             and case.get("model") in MODELS
-            and all(_is_number(case.get(key)) and case[key] > 0 for key in TIMES)
-            and all(key in case and (case[key] is None or _is_number(case[key])) for key in ANSWERS)
-            and all(_is_number(case[key]) for key in MORE if key in case)
+            and all(is_finite(case.get(key)) and case[key] > 0 for key in TIMES)
+            and all(key in case and (case[key] is None or is_finite(case[key])) for key in ANSWERS)
+            and all(is_finite(case[key]) for key in MORE if key in case)
             and _is_shape(case.get("shape"))
         )
         if not whole:
@@ -66,12 +66,8 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
 def _is_shape(shape: Any) -> bool:
     """That of an image: no longer list is kept."""
     return shape is None or (
-        isinstance(shape, list) and len(shape) <= DIMENSIONS and all(map(_is_number, shape))
+        isinstance(shape, list) and len(shape) <= DIMENSIONS and all(map(is_finite, shape))
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
@@ -127,13 +123,33 @@ def _middle(evidence: Evidence, model: str, key: str, job: str) -> float:
     return float(statistics.median(said_of))
 
 
-def _backend(evidence: Evidence, job: str) -> str:
-    return common_value(outcome_of(evidence, job), "backend")
+def _backend(evidence: Evidence, mine: tuple[RankOutcome, ...], job: str) -> str:
+    """How most nodes say that they communicate, each with one vote. Raises CannotReadError where this node
+    says another thing, or where nobody can say which is right.
+    """
+    backends = evidence.once(partial(_backends, job=job), (job, "backend"))
+    own = _backends_of(mine)
+    if own != backends or len(own) != 1:
+        said, others = ", ".join(sorted(own)), ", ".join(sorted(backends))
+        raise CannotReadError(f"the ranks differ in their backend: {said} here, {others} on most nodes")
+    return next(iter(own))
+
+
+def _backends(evidence: Evidence, job: str) -> set[str]:
+    votes: Counter[str] = Counter()
+    for ranks in outcome_of(evidence, job).by_node.values():
+        votes.update(_backends_of(ranks))
+    return commonest(votes)
+
+
+def _backends_of(ranks: tuple[RankOutcome, ...]) -> set[str]:
+    """What most of a node's ranks say."""
+    return commonest(Counter(shortened(str((rank.verdict or {}).get("backend", "")), 40) for rank in ranks))
 
 
 def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str, job: str) -> Figure:
     slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
-    nccl = evidence.once(partial(_backend, job=job), (job, "backend")) == "nccl"
+    nccl = _backend(evidence, mine, job) == "nccl"
     percentile = key.removesuffix("_s")
     # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
     counts = nccl and key == "p50_s"
@@ -153,9 +169,12 @@ def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: 
 
 
 def _among(evidence: Evidence, model: str, key: str, job: str) -> Limit | None:
-    """All ranks' middle, from four on."""
-    ranks = outcome_of(evidence, job).ranks
-    group = peers.equals([float(_case(rank, model)[key]) * 1000 for rank in ranks])
+    """The middle of all ranks that can be read, from four on."""
+    times = []
+    for rank in outcome_of(evidence, job).ranks:
+        with suppress(CannotReadError):
+            times.append(float(_case(rank, model)[key]) * 1000)
+    group = peers.equals(times)
     if group is None:
         return None
     tolerance = peers.tolerance(group, effect("gpu").least)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.paddle_inference import TOLERANCE, answer_problem
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, is_finite
 
 JOB = "paddle_inference"
 ID = "paddle-inference"
@@ -42,8 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _require_difference(rank: RankOutcome, model: str, case: inference_latency.Case) -> None:
     difference = case.get("difference", "")
-    number = isinstance(difference, (int, float)) and not isinstance(difference, bool)
-    if difference is not None and not (number and math.isfinite(difference)):
+    if difference is not None and not is_finite(difference):
         raise CannotReadError(f"rank {rank.rank} did not compare the answers of {model}")
 
 

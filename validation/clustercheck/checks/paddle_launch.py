@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from statistics import fmean
+from contextlib import suppress
+from statistics import fmean, median
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
@@ -19,6 +19,7 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 JOB = "paddle_launch"
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
+MAX_LOSS = 1e9  # no honest one is near it; a node that says more is not counted
 
 Trainer = Mapping[str, Any]
 
@@ -38,12 +39,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     trainers = trainers_of(ranks[0])
     if (finding := _too_few(evidence, node, answer, trainers)) is not None:
         return finding
-    votes = evidence.once(_parameters)
-    for trainer in trainers:
-        if because := _problem(trainer, votes):
-            return failed(f"process {trainer['rank']}: {because}", "wrong", "as on all processes")
+    if because := _unlike(evidence, answer, trainers):
+        return failed(because, "wrong", "as on all processes")
     if because := evidence.once(_sample_problem) or evidence.once(_loss_problem):
-        return failed(because, "wrong", "each sample once an epoch, and a loss that falls")
+        expected = "each sample once an epoch, and a loss that falls"
+        return failed(f"{because} (of all nodes together: cannot determine which)", "wrong", expected)
     return passed(
         f"{len(trainers)} of {answer['all_processes']} processes",
         "each sample once an epoch",
@@ -97,7 +97,7 @@ def _is_whole(trainer: object) -> bool:
         and len(parameters) >= 16
         and isinstance(losses, list)
         and len(losses) > 1
-        and all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses)
+        and all(isinstance(loss, (int, float)) and abs(loss) <= MAX_LOSS for loss in losses)
         and isinstance(seen, list)
         and all(
             isinstance(epoch, list)
@@ -142,6 +142,69 @@ def _parameters(evidence: Evidence) -> set[str]:
     return commonest(votes)
 
 
+def _unlike(evidence: Evidence, answer: Trainer, trainers: list[Trainer]) -> str:
+    """What is wrong with this node alone, next to what most nodes say."""
+    launches, votes = evidence.once(_launches), evidence.once(_parameters)
+    if _launch_of(answer) not in launches:
+        return "it was launched for other numbers of processes, samples or epochs than most nodes"
+    if len(launches) > 1:
+        return (
+            "nodes were launched for unlike numbers of processes, samples or epochs: cannot determine which"
+        )
+    for trainer in trainers:
+        if because := _problem(trainer, votes) or _part_problem(trainer, answer):
+            return f"process {trainer['rank']}: {because}"
+    return ""
+
+
+Launch = tuple[int, int, int]
+
+
+def _launch_of(answer: Trainer) -> Launch:
+    return answer["all_processes"], answer["samples"], answer["epochs"]
+
+
+def _launches(evidence: Evidence) -> set[Launch]:
+    """How most nodes say that they were launched, each with one vote."""
+    votes: Counter[Launch] = Counter()
+    for rank in outcome_of(evidence, JOB).ranks:
+        with suppress(CannotReadError):
+            trainers_of(rank)
+            votes[_launch_of(rank.verdict or {})] += 1
+    return commonest(votes)
+
+
+def _share(answer: Trainer) -> int:
+    """The samples of a process in an epoch: the sampler repeats some to make the parts equal."""
+    return -(-int(answer["samples"]) // int(answer["all_processes"]))
+
+
+def _part_problem(trainer: Trainer, answer: Trainer) -> str:
+    """What is wrong with the samples of one process by itself."""
+    for number, epoch in enumerate(trainer["seen"], 1):
+        if len(epoch) != _share(answer):
+            return f"it trained on {len(epoch)} samples in epoch {number}, {_share(answer)} expected"
+        if strange := [sample for sample in epoch if not 0 <= sample < answer["samples"]]:
+            return f"it trained on samples in epoch {number} that there are not ({len(strange)})"
+    return ""
+
+
+def _sound(evidence: Evidence) -> list[list[Trainer]]:
+    """The processes of each node that can be read and is right by itself: what all nodes are judged by.
+
+    One that is not fails for itself, and says nothing of the others.
+    """
+    launches, found = evidence.once(_launches), []
+    for rank in outcome_of(evidence, JOB).ranks:
+        answer = rank.verdict or {}
+        with suppress(CannotReadError):
+            trainers = trainers_of(rank)
+            is_whole = len(trainers) == answer["processes"] and {_launch_of(answer)} == launches
+            if is_whole and not any(_part_problem(trainer, answer) for trainer in trainers):
+                found.append(trainers)
+    return found
+
+
 def _problem(trainer: Trainer, votes: set[str]) -> str:
     if trainer["parameters_sha256"] not in votes or len(votes) > 1:
         return "it ends with other parameters than the others"
@@ -150,26 +213,31 @@ def _problem(trainer: Trainer, votes: set[str]) -> str:
 
 def _sample_problem(evidence: Evidence) -> str:
     """What is wrong with the samples of all processes: each once, except those that make the parts equal."""
-    ranks = outcome_of(evidence, JOB).ranks
-    trainers = [trainer for rank in ranks for trainer in trainers_of(rank)]
-    answer = ranks[0].verdict or {}
-    samples, world = answer["samples"], answer["all_processes"]
+    trainers = [trainer for node in evidence.once(_sound) for trainer in node]
+    if not trainers:
+        return ""
+    ((world, samples, epochs),) = evidence.once(_launches)
     whole = -(-samples // world) * world
-    for epoch in range(answer["epochs"]):
+    for epoch in range(epochs):
         counted = Counter(number for trainer in trainers for number in trainer["seen"][epoch])
-        missing = sum(number not in counted for number in range(samples))
-        if missing:
-            return f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
         total = sum(counted.values())
-        if total != whole or len(counted) != samples:
-            return f"{total} samples in epoch {epoch + 1}, {whole} expected: processes share some"
+        if total > whole or total - len(counted) > whole - samples:
+            missing = samples - len(counted) - (whole - total)
+            said = f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
+            return f"{said}: processes share some"
     return ""
 
 
 def _loss_problem(evidence: Evidence) -> str:
-    """Of all processes together: each epoch has the same samples, a process has others each time."""
-    trainers = [trainer for rank in outcome_of(evidence, JOB).ranks for trainer in trainers_of(rank)]
-    first, last = (fmean(trainer["losses"][place] for trainer in trainers) for place in (0, -1))
+    """Of all nodes together, each with one vote: each epoch has the same samples, a node has others each
+    time.
+    """
+    nodes = evidence.once(_sound)
+    if not nodes:
+        return ""
+    first, last = (
+        median(fmean(trainer["losses"][place] for trainer in node) for node in nodes) for place in (0, -1)
+    )
     return "" if last < first else f"the loss did not fall: {first:.4f} to {last:.4f}"
 
 

@@ -61,7 +61,8 @@ class ConnectionMatrix:
     """Every way that was tried, with the error of those that failed, and the culprit of each.
 
     ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
-    ``late`` are those whose container ran when no other's did: nothing was tried of them.
+    ``late`` are those whose container ran when no other's did: nothing was tried of them. ``unread`` says
+    of those whose own report cannot be read why: only what others say of them counts.
     """
 
     into: Mapping[str, int]
@@ -72,6 +73,7 @@ class ConnectionMatrix:
     outward: Mapping[str, Sequence[str]]
     between: Sequence[Attempt]
     late: Sequence[str]
+    unread: Mapping[str, str]
 
 
 def arguments_of(given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
@@ -93,10 +95,7 @@ def closed(evidence: Evidence) -> dict[str, str]:
     outcome = evidence.jobs.get(JOB)
     if outcome is None or not outcome.good:
         return {}
-    try:
-        ways = ways_of(outcome)
-    except CannotReadError:
-        return {}
+    ways = ways_of(outcome)
     record = {node: _inward(node, ways) for node in ways.inward}
     record |= {node: _outward(node, ways) for node in ways.outward}
     for by, to in ways.between:
@@ -109,7 +108,7 @@ def closed(evidence: Evidence) -> dict[str, str]:
 
 
 def ways_of(outcome: JobOutcome) -> ConnectionMatrix:
-    """What the ranks tried, and whom that blames. Raises CannotReadError.
+    """What the ranks tried, and whom that blames.
 
     Again and again the node with most failed ways into it, or out of it, is blamed for all of its ways, where
     they are more than half of those tried; into it first, as that is what firewalls forbid. What is left lies
@@ -118,10 +117,14 @@ def ways_of(outcome: JobOutcome) -> ConnectionMatrix:
     names = {rank.rank: rank.node for rank in outcome.ranks}
     listened = {rank.node: _listened(rank) for rank in outcome.ranks}
     tried, failed, missed_each_other = set[Attempt](), dict[Attempt, str](), set[Attempt]()
+    unread: dict[str, str] = {}
     for rank in outcome.ranks:
-        for peer, because in _reached(rank).items():
-            if peer not in names:
-                raise CannotReadError(f"rank {rank.rank} names a rank that there is not: {peer}")
+        try:
+            reached = _reached(rank, names)
+        except CannotReadError as error:
+            unread[rank.node] = str(error)
+            continue
+        for peer, because in reached.items():
             way = rank.node, names[peer]
             if REFUSED in because and _apart(listened[way[0]], listened[way[1]]):
                 missed_each_other.add(way)
@@ -137,7 +140,7 @@ def ways_of(outcome: JobOutcome) -> ConnectionMatrix:
         missed[to].append(by)
     into, out_of = Counter(to for _, to in tried), Counter(by for by, _ in tried)
     late = sorted({node for way in missed_each_other for node in way if not into[node] + out_of[node]})
-    return ConnectionMatrix(into, out_of, failed, missed, inward, outward, between, late)
+    return ConnectionMatrix(into, out_of, failed, missed, inward, outward, between, late, unread)
 
 
 def _listened(rank: RankOutcome) -> tuple[float, float]:
@@ -173,15 +176,18 @@ def _blamed(
     return blamed, sorted(left)
 
 
-def _reached(rank: RankOutcome) -> dict[int, str]:
+def _reached(rank: RankOutcome, names: Mapping[int, str]) -> dict[int, str]:
     """By rank that it tried to connect to: the error, empty if there was none. Raises CannotReadError."""
     reached = (rank.verdict or {}).get("reached")
     if not isinstance(reached, Mapping) or not all(isinstance(answer, str) for answer in reached.values()):
         raise CannotReadError(f"rank {rank.rank} does not report its connections")
     try:
-        return {int(peer): answer for peer, answer in reached.items()}
+        found = {int(peer): answer for peer, answer in reached.items()}
     except (TypeError, ValueError):
         raise CannotReadError(f"rank {rank.rank} names a peer that is not a rank") from None
+    if strange := found.keys() - names.keys():
+        raise CannotReadError(f"rank {rank.rank} names a rank that there is not: {min(strange)}")
+    return found
 
 
 def _inward(node: str, ways: ConnectionMatrix) -> str:
@@ -208,8 +214,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         # Whose rank does not succeed is for all-reduce to say: a program of a few lines blames nobody.
         return not_run(f"the job failed: {reason(outcome)}")
     ways = evidence.once(_ways)
-    if isinstance(ways, str):
-        raise CannotReadError(ways)
+    if node in ways.unread and node not in ways.inward:
+        raise CannotReadError(ways.unread[node])
     tried = ways.into.get(node, 0)
     if not tried:
         if node in ways.late:
@@ -240,11 +246,8 @@ def _verdict(node: str, ways: ConnectionMatrix, tried: int) -> Finding:
     return passed(count, expected, unit="nodes", evidence=more)
 
 
-def _ways(evidence: Evidence) -> ConnectionMatrix | str:
-    try:
-        return ways_of(evidence.jobs[JOB])
-    except CannotReadError as error:
-        return str(error)
+def _ways(evidence: Evidence) -> ConnectionMatrix:
+    return ways_of(evidence.jobs[JOB])
 
 
 def _fails(by: str, to: str, because: str = "") -> seeding.Inject:

@@ -172,14 +172,10 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     every = evidence.once(_writes)
-    if isinstance(every, str):
-        raise CannotReadError(every)
     node = str(subject.node)
     mine, doubts = every.writes.get(node, []), [f"cannot read: {why}" for why in every.unread.get(node, ())]
-    if not mine and doubts:
-        return not_run(doubts[0])
     if not mine:
-        return not_applicable("there is no other node with a port of the same rail to write to")
+        return _nothing(doubts, every)
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
     best: dict[str, Write] = {}
     for write in mine:
@@ -203,6 +199,14 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more), doubts)
 
 
+def _nothing(doubts: Sequence[str], every: _Writes) -> Finding:
+    """Why no write of a node is known: what it says, or another of it, or that there was none to do."""
+    doubts = doubts or [f"cannot read what {node} wrote: {why[0]}" for node, why in every.unread.items()]
+    if doubts:
+        return not_run(doubts[0])
+    return not_applicable("there is no other node with a port of the same rail to write to")
+
+
 def _is_of_the_link(write: Write, best: Mapping[str, Write], every: Mapping[str, list[Write]]) -> bool:
     """Whether it is below the floor that each of its ends reaches with somebody else."""
     floor = FLOOR * write.rate_gbps
@@ -218,37 +222,45 @@ class _Writes:
     unread: dict[str, list[str]] = field(default_factory=dict)
 
 
-def _writes(evidence: Evidence) -> _Writes | str:
-    """All writes; or why none can be read."""
+def _writes(evidence: Evidence) -> _Writes:
+    """All writes; what a rank says that cannot be read is its own node's."""
     ranks = {rank.rank: rank for rank in evidence.jobs[JOB].ranks}
     found = _Writes()
-    try:
-        for rank in ranks.values():
+    for rank in ranks.values():
+        try:
             for entry in _entries(rank, "writes"):
-                if entry.get("role") != "client":
-                    continue
-                peer, rail = ranks.get(_number(entry, "peer")), _number(entry, "rail")
-                if peer is None:
-                    return f"rank {rank.rank} wrote to a rank that there is not"
-                ends = [_ports(evidence, each.node) for each in (rank, peer)]
-                if any(rail >= len(ports) for ports in ends):
-                    return f"rank {rank.rank} wrote over a rail that there is not"
-                try:
-                    gbps, because = _figure_of(entry)
-                except CannotReadError as error:
-                    for node in (rank.node, peer.node):
-                        found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
-                    continue
-                rate = min(ports[rail][1].rate_gbps for ports in ends)
-                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends):
-                    adapter, port = ports[rail]
-                    name = f"{adapter.name}/{port.number}"
-                    found.writes.setdefault(one.node, []).append(
-                        Write(name, rail, other.node, gbps, because, rate)
-                    )
-    except CannotReadError as error:
-        return str(error)
+                if entry.get("role") == "client":
+                    _add(found, evidence, ranks, rank, entry)
+        except CannotReadError as error:
+            found.unread.setdefault(rank.node, []).append(str(error))
     return found
+
+
+def _add(
+    found: _Writes,
+    evidence: Evidence,
+    ranks: Mapping[int, RankOutcome],
+    rank: RankOutcome,
+    entry: Mapping[str, Any],
+) -> None:
+    """Add one write at both its ends. Raises CannotReadError where it names what there is not."""
+    peer, rail = ranks.get(_number(entry, "peer")), _number(entry, "rail")
+    if peer is None:
+        raise CannotReadError(f"rank {rank.rank} wrote to a rank that there is not")
+    ends = [_ports(evidence, each.node) for each in (rank, peer)]
+    if any(rail >= len(ports) for ports in ends):
+        raise CannotReadError(f"rank {rank.rank} wrote over a rail that there is not")
+    try:
+        gbps, because = _figure_of(entry)
+    except CannotReadError as error:
+        for node in (rank.node, peer.node):
+            found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
+        return
+    rate = min(ports[rail][1].rate_gbps for ports in ends)
+    for (one, other), ports in zip(((rank, peer), (peer, rank)), ends):
+        adapter, port = ports[rail]
+        name = f"{adapter.name}/{port.number}"
+        found.writes.setdefault(one.node, []).append(Write(name, rail, other.node, gbps, because, rate))
 
 
 def _number(entry: Mapping[str, Any], key: str) -> int:

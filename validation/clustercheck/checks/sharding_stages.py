@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from clustercheck.expect.training import recipe_limit
 from clustercheck.jobs.sharding_stages import STAGES, TOLERANCE, stage_problem
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, is_finite
 
 JOB = "sharding_stages"
 WANTED = tuple(map(str, STAGES))
@@ -94,18 +93,14 @@ def _is_whole(found: object) -> bool:
     return (
         isinstance(losses, list)
         and 1 < len(losses) <= MAX_LOSSES
-        and all(loss is None or _is_number(loss) for loss in losses)
+        and all(loss is None or is_finite(loss) for loss in losses)
         and "peak_memory_bytes" in found
-        and (peak is None or (_is_number(peak) and peak > 0))
+        and (peak is None or (is_finite(peak) and peak > 0))
         and all(
-            key in found and (found[key] is None or _is_number(found[key]))
+            key in found and (found[key] is None or is_finite(found[key]))
             for key in ("loss_difference", "parameters_spread")
         )
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _place(rank: RankOutcome) -> str:

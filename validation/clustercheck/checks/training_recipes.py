@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,7 @@ from clustercheck.jobs.recipes import TF32_LEAST, TOLERANCE, case_problem
 from clustercheck.jobs.training import TOLERANCE as LOSS_TOLERANCE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, is_finite
 
 JOB = "recipes"
 IDS = {
@@ -68,16 +67,12 @@ def _is_whole(case: object) -> bool:
     return (
         isinstance(case.get("model"), str)
         and case.get("recipe") in ("fp32", *IDS)
-        and all(_is_number(case.get(key)) and case[key] > 0 for key in NUMBERS)
-        and all(key in case and (case[key] is None or _is_number(case[key])) for key in MAYBE_NUMBERS)
+        and all(is_finite(case.get(key)) and case[key] > 0 for key in NUMBERS)
+        and all(key in case and (case[key] is None or is_finite(case[key])) for key in MAYBE_NUMBERS)
         and isinstance(losses, list)
         and 1 < len(losses) <= MAX_LOSSES
-        and all(loss is None or _is_number(loss) for loss in losses)
+        and all(loss is None or is_finite(loss) for loss in losses)
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _judge(evidence: Evidence, subject: Subject, recipe: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -80,6 +81,13 @@ def bus_address(text: str) -> str:
         raise CannotReadError(f"{text[:40]!r} is not a PCI address")
     domain, bus, device, function = match.groups()
     return f"{(domain or '0').lstrip('0').rjust(4, '0')}:{bus}:{device}.{function or '0'}"
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number that a float holds."""
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
 
 
 def whole_number(text: str) -> int | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from clustercheck.checks.all import CHECKS
-from clustercheck.checks.base import evaluate
+from clustercheck.checks.base import Check, evaluate
 from clustercheck.checks.data_parallel import JOB, commonest_parameters
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
@@ -76,3 +80,140 @@ def test_nor_on_what_models_compute(job: str, identity: str, lie: dict[str, obje
     verdicts = {result.subject.node: result.verdict for result in results}
     assert verdicts["gpu02"] is Verdict.FAIL
     assert Verdict.FAIL not in (verdicts["gpu01"], verdicts["gpu03"])
+
+
+NASTY: tuple[Any, ...] = (None, True, -1, 0, 1e308, 2**64, float("nan"), "", "x", "NaN", [], {}, [[]])
+GONE = object()
+TRIED = 25  # nasty reports of each job
+SAYS = re.compile("(gpu02|the job failed: no rank reported why)")
+# Of these a node's word is about the ways to others as well: what they are told of it names the node.
+OF_WAYS = {"peer-ports", "rdma-write", "pair-bandwidth"}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to the parts of a report; of a list those of its first and last."""
+    inside: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        inside = list(value.items())
+    elif isinstance(value, list) and value:
+        inside = list({0: value[0], len(value) - 1: value[-1]}.items())
+    for key, part in inside:
+        yield (*path, key)
+        yield from places(part, (*path, key))
+
+
+def spoilt(verdict: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    whole = copy.deepcopy(verdict)
+    inside: Any = whole
+    for key in path[:-1]:
+        inside = inside[key]
+    if value is GONE:
+        del inside[path[-1]]
+    else:
+        inside[path[-1]] = value
+    return whole
+
+
+def reports(verdict: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Nasty reports: some of all, evenly taken, and always a few that are nothing at all."""
+    every = [(path, value) for path in places(verdict) for value in (*NASTY, GONE)]
+    some = every[:: max(1, len(every) // TRIED)]
+    return [
+        ("nothing", {}),
+        ("other names", {"x": 1}),
+        *((f"{path} = {value!r:.20}", spoilt(verdict, path, value)) for path, value in some),
+    ]
+
+
+def told(check: Check, evidence: Evidence) -> dict[Any, tuple[Verdict, str]]:
+    return {
+        result.subject: (result.verdict, result.because)
+        for result in evaluate(check, evidence)
+        if result.subject.node not in (None, "gpu02") and result.subject.peer != "gpu02"
+    }
+
+
+@pytest.mark.parametrize("job", sorted({check.job for check in CHECKS if check.job}))
+def test_what_one_node_reports_changes_no_verdict_of_the_others(job: str) -> None:
+    healthy = sample.healthy()
+    outcome = healthy.jobs[job]
+    honest = next(dict(rank.verdict or {}) for rank in outcome.ranks if rank.node == "gpu02")
+    checks = [check for check in CHECKS if check.job == job]
+    reference = {check.id: told(check, healthy) for check in checks}
+    for name, report in reports(honest):
+        require_same(checks, with_report(healthy, job, report), reference, f"{job}: {name}")
+
+
+def with_report(healthy: Evidence, job: str, report: dict[str, Any]) -> Evidence:
+    """The healthy sample where all ranks of gpu02 report this."""
+    outcome = healthy.jobs[job]
+    ranks = tuple(replace(rank, verdict=report) if rank.node == "gpu02" else rank for rank in outcome.ranks)
+    return replace(healthy, jobs={**healthy.jobs, job: replace(outcome, ranks=ranks)})
+
+
+def require_same(
+    checks: Sequence[Check],
+    evidence: Evidence,
+    reference: Mapping[str, dict[Any, tuple[Verdict, str]]],
+    name: str,
+) -> None:
+    for check in checks:
+        found = told(check, evidence)
+        assert found.keys() >= reference[check.id].keys() or check.id in OF_WAYS, (name, check.id)
+        for subject, (verdict, because) in found.items():
+            is_same = (verdict, because) == reference[check.id].get(subject)
+            assert is_same or (check.id in OF_WAYS and SAYS.search(because)), (
+                name,
+                check.id,
+                subject,
+                because,
+            )
+        own = [result for result in evaluate(check, evidence) if result.subject.node == "gpu02"]
+        assert not any("the check itself failed" in result.because for result in own), (name, check.id)
+
+
+@pytest.mark.parametrize(
+    ("job", "identity", "change"),
+    [
+        ("paddle_launch", "paddle-launch", {"trainers": []}),
+        ("paddle_launch", "paddle-launch", {"trainers": None}),
+        ("paddle_launch", "paddle-launch", {"all_processes": 2}),
+        ("paddle_launch", "paddle-launch", {"samples": 7}),
+        ("paddle_launch", "paddle-launch", {"epochs": 2**64}),
+        ("inference", "inference-latency", {"backend": "x"}),
+        ("paddle_inference", "paddle-inference", {"backend": None}),
+        ("paddle_inference", "paddle-inference", {"cases": [{"model": "ocr_det", "p50_s": 2**64}]}),
+        ("peer_ports", "peer-ports", {"reached": {"0": 7}}),
+        ("peer_ports", "peer-ports", {"reached": {"99": ""}}),
+    ],
+)
+def test_nonsense_is_that_nodes_alone(job: str, identity: str, change: dict[str, Any]) -> None:
+    healthy = sample.healthy()
+    honest = next(dict(rank.verdict or {}) for rank in healthy.jobs[job].ranks if rank.node == "gpu02")
+    (check,) = (check for check in CHECKS if check.id == identity)
+    found = {r.subject.node: r for r in evaluate(check, with_report(healthy, job, {**honest, **change}))}
+    assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
+    assert found["gpu02"].verdict in (Verdict.FAIL, Verdict.NOT_RUN)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"losses": [0.5, 1e308]}, "did not report all of their training"),
+        ({"losses": [0.5, 2**64]}, "did not report all of their training"),
+        ({"losses": [0.5, float("nan")]}, "did not report all of their training"),
+        ({"seen": [[0] * 9, [0] * 9]}, "it trained on 9 samples in epoch 1, 5 expected"),
+        ({"seen": [[-1, 10**9, 1, 2, 3]] * 2}, "samples in epoch 1 that there are not (2)"),
+    ],
+)
+def test_what_its_processes_say_of_their_training_is_that_nodes_alone(
+    change: dict[str, Any], said: str
+) -> None:
+    healthy = sample.healthy()
+    ranks = healthy.jobs["paddle_launch"].ranks
+    honest = next(dict(rank.verdict or {}) for rank in ranks if rank.node == "gpu02")
+    lies = {**honest, "trainers": [{**trainer, **change} for trainer in honest["trainers"]]}
+    (check,) = (check for check in CHECKS if check.id == "paddle-launch")
+    found = {r.subject.node: r for r in evaluate(check, with_report(healthy, "paddle_launch", lies))}
+    assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
+    assert said in found["gpu02"].because

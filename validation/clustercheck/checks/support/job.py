@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.docker import START, is_silent
@@ -16,6 +16,7 @@ from clustercheck.model import Subject
 from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
+T = TypeVar("T")
 SAID = {
     RankState.CRASHED: "its process crashed",
     RankState.LOST_PEER: "it gave up on a peer",
@@ -129,7 +130,7 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     return failed(because, answer, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
 
 
-def commonest(counted: Counter[str]) -> set[str]:
+def commonest(counted: Counter[T]) -> set[T]:
     """What is counted most: several where they are equally many."""
     most = max(counted.values(), default=0)
     return {value for value, count in counted.items() if count == most}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from clustercheck.checks.base import Finding, not_applicable
 from clustercheck.checks.support import seeding
 from clustercheck.launch.model import JobOutcome, RankOutcome
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, is_finite
 
 JOBS = {"training_paddle": "Paddle", "training_torch": "PyTorch"}
 WAY = {"training_paddle": "Paddle's DataParallel", "training_torch": "PyTorch's DistributedDataParallel"}
@@ -55,8 +54,8 @@ def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
 def _is_whole(case: Case) -> bool:
     losses = case.get("losses")
     return (
-        all(_is_number(case.get(key)) and case[key] > 0 for key in NUMBERS)
-        and all(key in case and (case[key] is None or _is_number(case[key])) for key in MAYBE_NUMBERS)
+        all(is_finite(case.get(key)) and case[key] > 0 for key in NUMBERS)
+        and all(key in case and (case[key] is None or is_finite(case[key])) for key in MAYBE_NUMBERS)
         and all(isinstance(case.get(key), str) for key in ("model", "precision", "unit"))
         and all(
             isinstance(case.get(key), str) and len(case[key]) >= 16
@@ -64,12 +63,8 @@ def _is_whole(case: Case) -> bool:
         )
         and isinstance(losses, list)
         and len(losses) > 1
-        and all(loss is None or _is_number(loss) for loss in losses)
+        and all(loss is None or is_finite(loss) for loss in losses)
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def named(case: Case) -> str:
