@@ -213,18 +213,21 @@ def _problem(trainer: Trainer, votes: set[str]) -> str:
 
 def _sample_problem(evidence: Evidence) -> str:
     """What is wrong with the samples of all processes: each once, except those that make the parts equal."""
-    trainers = [trainer for node in evidence.once(_sound) for trainer in node]
-    if not trainers:
+    nodes = evidence.once(_sound)
+    if not nodes:
         return ""
+    trainers = [trainer for node in nodes for trainer in node]
+    is_all = len(nodes) == len(outcome_of(evidence, JOB).ranks)
     ((world, samples, epochs),) = evidence.once(_launches)
     whole = -(-samples // world) * world
     for epoch in range(epochs):
         counted = Counter(number for trainer in trainers for number in trainer["seen"][epoch])
-        total = sum(counted.values())
-        if total > whole or total - len(counted) > whole - samples:
-            missing = samples - len(counted) - (whole - total)
-            said = f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
-            return f"{said}: processes share some"
+        total, missing = sum(counted.values()), samples - len(counted)
+        if total > whole:
+            return f"{total} samples in epoch {epoch + 1}, {whole} expected: processes share some"
+        # Of a part of the nodes only what they have twice tells: the rest may have been trained on elsewhere.
+        if missing > (0 if is_all else whole - total):
+            return f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
     return ""
 
 

@@ -58,7 +58,24 @@ def test_samples_that_no_process_had_are_counted() -> None:
             verdict["trainers"][0]["seen"][1] = []
 
     found = judged(seeding.verdicts(checked.JOB, omits)(sample.healthy()))
-    assert {one.because for one in found.values()} == {"3 of 100 samples were not trained on in epoch 2"}
+    assert found["gpu03"].because == "process 16: it trained on 0 samples in epoch 2, 5 expected"
+    assert {found[node].verdict for node in ("gpu01", "gpu02")} == {Verdict.PASS}
+
+
+def test_samples_that_two_nodes_share_are_the_groups() -> None:
+    """Each node's part is right by itself: nobody can say which of them read the other's."""
+    seen = [
+        trainer["seen"] for trainer in (sample.healthy().jobs[checked.JOB].ranks[0].verdict or {})["trainers"]
+    ]
+
+    def same(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            for trainer, of_other in zip(verdict["trainers"], seen, strict=True):
+                trainer["seen"] = of_other
+
+    found = judged(seeding.verdicts(checked.JOB, same)(sample.healthy()))
+    assert {one.verdict for one in found.values()} == {Verdict.FAIL}
+    assert all("of all nodes together: cannot determine which" in one.because for one in found.values())
 
 
 def test_the_loss_of_one_process_may_rise_where_that_of_all_falls() -> None:
@@ -81,13 +98,14 @@ def test_the_loss_of_one_process_may_rise_where_that_of_all_falls() -> None:
         ("epochs", 3),
     ],
 )
-def test_what_cannot_be_read_is_not_run_and_nobody_knows_of_the_samples(key: str, value: object) -> None:
+def test_what_cannot_be_read_is_that_nodes_alone(key: str, value: object) -> None:
     def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
         if rank.node == "gpu02":
             verdict[key] = value
 
     found = judged(seeding.verdicts(checked.JOB, change)(sample.healthy()))
-    assert {one.verdict for one in found.values()} == {Verdict.NOT_RUN}
+    assert found["gpu02"].verdict is Verdict.NOT_RUN
+    assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
 
 
 def only_gpu02(change: Callable[[seeding.Raw], object]) -> seeding.Inject:
@@ -145,8 +163,8 @@ def test_a_sample_that_does_not_exist_is_noticed() -> None:
             verdict["trainers"][7]["seen"][0][-1] = 999  # in place of one that was there twice
 
     found = judged(seeding.verdicts(checked.JOB, invents)(sample.healthy()))
-    assert {one.verdict for one in found.values()} == {Verdict.FAIL}
-    assert "120 samples in epoch 1, 120 expected" in found["gpu01"].because
+    assert found["gpu03"].because.endswith("it trained on samples in epoch 1 that there are not (1)")
+    assert {found[node].verdict for node in ("gpu01", "gpu02")} == {Verdict.PASS}
 
 
 @pytest.mark.parametrize(
