@@ -23,7 +23,7 @@ from clustercheck.expect.training import loading_floor
 from clustercheck.jobs.data_loading import MEMORY, place_problem
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Figure, Limit, Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "data_loading"
 COUNTS = ("samples", "wrong", "missing", "twice")
@@ -122,7 +122,7 @@ def _is_whole(found: object) -> bool:
     counts = [found.get(key) for key in COUNTS]
     return (
         is_positive(found.get("step_s"))
-        and is_finite(found.get("wait_part"))
+        and is_number(found.get("wait_part"))
         and all(isinstance(count, int) and count >= 0 for count in counts)
     )
 

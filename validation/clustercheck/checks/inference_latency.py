@@ -13,12 +13,13 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_node, fa
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.plain_text import shortened
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "inference"
 # Of an answer's mean and deviation, among ranks: other kernels round otherwise. Five units of BF16, 2^-8.
@@ -48,9 +49,9 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
         whole = (
             isinstance(case, Mapping)
             and case.get("model") in MODELS
-            and all(is_finite(case.get(key)) and case[key] > 0 for key in TIMES)
-            and all(key in case and (case[key] is None or is_finite(case[key])) for key in ANSWERS)
-            and all(is_finite(case[key]) for key in MORE if key in case)
+            and all(is_positive(case.get(key)) for key in TIMES)
+            and all(key in case and (case[key] is None or is_number(case[key])) for key in ANSWERS)
+            and all(is_number(case[key]) for key in MORE if key in case)
             and _is_shape(case.get("shape"))
         )
         if not whole:
@@ -66,7 +67,7 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
 def _is_shape(shape: Any) -> bool:
     """That of an image: no longer list is kept."""
     return shape is None or (
-        isinstance(shape, list) and len(shape) <= DIMENSIONS and all(map(is_finite, shape))
+        isinstance(shape, list) and len(shape) <= DIMENSIONS and all(map(is_number, shape))
     )
 
 

@@ -14,7 +14,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.paddle_inference import TOLERANCE, answer_problem
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "paddle_inference"
 ID = "paddle-inference"
@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _require_difference(rank: RankOutcome, model: str, case: inference_latency.Case) -> None:
     difference = case.get("difference", "")
-    if difference is not None and not is_finite(difference):
+    if difference is not None and not is_number(difference):
         raise CannotReadError(f"rank {rank.rank} did not compare the answers of {model}")
 
 

@@ -19,12 +19,13 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.checks.training_recipes import UNCOUNTED
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
 from clustercheck.expect.training import recipe_limit
 from clustercheck.jobs.sharding_stages import STAGES, TOLERANCE, stage_problem
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "sharding_stages"
 WANTED = tuple(map(str, STAGES))
@@ -93,11 +94,11 @@ def _is_whole(found: object) -> bool:
     return (
         isinstance(losses, list)
         and 1 < len(losses) <= MAX_LOSSES
-        and all(loss is None or is_finite(loss) for loss in losses)
+        and all(loss is None or is_number(loss) for loss in losses)
         and "peak_memory_bytes" in found
-        and (peak is None or (is_finite(peak) and peak > 0))
+        and (peak is None or is_positive(peak))
         and all(
-            key in found and (found[key] is None or is_finite(found[key]))
+            key in found and (found[key] is None or is_number(found[key]))
             for key in ("loss_difference", "parameters_spread")
         )
     )

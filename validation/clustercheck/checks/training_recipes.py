@@ -20,6 +20,7 @@ from clustercheck.checks.base import (
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect import profiles
 from clustercheck.expect.effects import effect
 from clustercheck.expect.profiles import Profile
@@ -28,7 +29,7 @@ from clustercheck.jobs.recipes import TF32_LEAST, TOLERANCE, case_problem
 from clustercheck.jobs.training import TOLERANCE as LOSS_TOLERANCE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "recipes"
 IDS = {
@@ -67,11 +68,11 @@ def _is_whole(case: object) -> bool:
     return (
         isinstance(case.get("model"), str)
         and case.get("recipe") in ("fp32", *IDS)
-        and all(is_finite(case.get(key)) and case[key] > 0 for key in NUMBERS)
-        and all(key in case and (case[key] is None or is_finite(case[key])) for key in MAYBE_NUMBERS)
+        and all(is_positive(case.get(key)) for key in NUMBERS)
+        and all(key in case and (case[key] is None or is_number(case[key])) for key in MAYBE_NUMBERS)
         and isinstance(losses, list)
         and 1 < len(losses) <= MAX_LOSSES
-        and all(loss is None or is_finite(loss) for loss in losses)
+        and all(loss is None or is_number(loss) for loss in losses)
     )
 
 

@@ -15,7 +15,7 @@ from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "step_trace"
 MAX_EVENTS = 200
@@ -74,7 +74,7 @@ def _is_trace(trace: Mapping[str, Any]) -> bool:
         and all(
             isinstance(event, Mapping)
             and all(isinstance(event.get(key), str) for key in TEXTS)
-            and all(is_finite(event.get(key)) for key in NUMBERS)
+            and all(is_number(event.get(key)) for key in NUMBERS)
             for event in events
         )
         and is_positive(trace.get("step_us"))

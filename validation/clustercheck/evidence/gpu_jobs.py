@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome
-from clustercheck.parse.reading import CannotReadError, bus_address
+from clustercheck.parse.reading import CannotReadError, bus_address, is_number
 
 
 class GpuJob:
@@ -95,6 +94,6 @@ def figures(rank: RankOutcome) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def is_positive(value: object) -> bool:
+def is_positive(value: Any) -> bool:
     """Whether it is a number that a measurement can give."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return is_number(value) and value > 0

@@ -64,6 +64,13 @@ def readable(text: str, what: str) -> str:
     return text
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is one that can be compared and computed with: what a float holds, and no boolean."""
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
+
+
 def first_line(text: str) -> str:
     """The first line that says something, shortened."""
     return next((line.strip()[:300] for line in text.splitlines() if line.strip()), "")
@@ -81,13 +88,6 @@ def bus_address(text: str) -> str:
         raise CannotReadError(f"{text[:40]!r} is not a PCI address")
     domain, bus, device, function = match.groups()
     return f"{(domain or '0').lstrip('0').rjust(4, '0')}:{bus}:{device}.{function or '0'}"
-
-
-def is_finite(value: Any) -> bool:
-    """Whether it is a number that a float holds."""
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    )
 
 
 def whole_number(text: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.checks.support.rdma_slot import PcieSlot
+from clustercheck.checks.support.rdma_slot import PcieSlot, link_now
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,22 @@ def test_sixteen_lanes_carry_what_their_generation_does(speed: float, gbps: floa
 
 def test_what_is_no_generation_has_no_rate() -> None:
     assert PcieSlot(16, 7.5).gbps is None
+
+
+@pytest.mark.parametrize(
+    ("lanes", "speed", "known"),
+    [
+        ("16", "32.0 GT/s PCIe", True),
+        ("32", "2.5 GT/s", True),
+        ("0", "16.0 GT/s PCIe", False),
+        ("255", "16.0 GT/s PCIe", False),
+        ("16", "0 GT/s", False),
+        ("16", "nan", False),
+        ("16", "inf", False),
+        ("16", "Unknown", False),
+        (None, "16.0 GT/s PCIe", False),
+    ],
+)
+def test_what_a_device_that_is_gone_says_is_no_link(lanes: object, speed: str, *, known: bool) -> None:
+    """The best link of a place is what all its equals are held to: 255 lanes would be missed by each."""
+    assert (link_now({"link_width": lanes, "link_speed": speed}) is not None) is known

@@ -7,8 +7,9 @@ from typing import Any
 
 from clustercheck.checks.base import Finding, not_applicable
 from clustercheck.checks.support import seeding
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.launch.model import JobOutcome, RankOutcome
-from clustercheck.parse.reading import CannotReadError, is_finite
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOBS = {"training_paddle": "Paddle", "training_torch": "PyTorch"}
 WAY = {"training_paddle": "Paddle's DataParallel", "training_torch": "PyTorch's DistributedDataParallel"}
@@ -54,8 +55,8 @@ def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
 def _is_whole(case: Case) -> bool:
     losses = case.get("losses")
     return (
-        all(is_finite(case.get(key)) and case[key] > 0 for key in NUMBERS)
-        and all(key in case and (case[key] is None or is_finite(case[key])) for key in MAYBE_NUMBERS)
+        all(is_positive(case.get(key)) for key in NUMBERS)
+        and all(key in case and (case[key] is None or is_number(case[key])) for key in MAYBE_NUMBERS)
         and all(isinstance(case.get(key), str) for key in ("model", "precision", "unit"))
         and all(
             isinstance(case.get(key), str) and len(case[key]) >= 16
@@ -63,7 +64,7 @@ def _is_whole(case: Case) -> bool:
         )
         and isinstance(losses, list)
         and len(losses) > 1
-        and all(loss is None or is_finite(loss) for loss in losses)
+        and all(loss is None or is_number(loss) for loss in losses)
     )
 
 

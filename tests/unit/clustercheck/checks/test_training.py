@@ -1,0 +1,139 @@
+"""Training of whole models: what a rank must report, and what a group's throughput is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding, training
+from clustercheck.checks.training_throughput import CHECKS, throughputs
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Result, Verdict
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.samples import sample
+
+JOB = "training_paddle"
+ONE, OF_NODE = training.one_job(JOB), training.node_job(JOB)
+CHECK = next(check for check in CHECKS if check.job == JOB)
+RANK = sample.healthy().jobs[JOB].ranks[0]
+NUMBERS = ("step_s", "batch", "steps")
+MAY_BE_NONE = ("parameters_spread", "repeat_difference", "fp32_difference", "peak_memory_bytes")
+TEXTS = ("model", "precision", "unit")
+HASHES = ("initial_sha256", "parameters_sha256")
+
+
+def saying(**case: Any) -> RankOutcome:
+    """A rank whose first case says this."""
+    verdict = dict(RANK.verdict or {})
+    first, *others = verdict["cases"]
+    return replace(RANK, verdict={**verdict, "cases": [{**first, **case}, *others]})
+
+
+BAD = [
+    *((key, value) for key in NUMBERS for value in (None, 0, -1, True, "1", float("nan"), float("inf"))),
+    *((key, value) for key in MAY_BE_NONE for value in (True, "1", float("nan"), float("inf"))),
+    *((key, value) for key in TEXTS for value in (None, 1)),
+    *((key, value) for key in HASHES for value in (None, "0" * 15, 0)),
+    *(("losses", value) for value in (None, [], [1.0], "1.0", [1.0, "x"], [1.0, float("nan")], [1.0, True])),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD)
+def test_a_rank_that_does_not_report_all_of_its_training_is_not_read(key: str, value: Any) -> None:
+    with pytest.raises(CannotReadError, match="did not report all of its training"):
+        training.cases_of(saying(**{key: value}))
+
+
+def test_what_may_be_none_is_told_nevertheless() -> None:
+    for key in MAY_BE_NONE:
+        assert training.cases_of(saying(**{key: None}))
+        verdict = dict(RANK.verdict or {})
+        without = {name: value for name, value in verdict["cases"][0].items() if name != key}
+        with pytest.raises(CannotReadError):
+            training.cases_of(replace(RANK, verdict={**verdict, "cases": [without]}))
+    assert training.cases_of(saying(losses=[1.0, None])), "a loss that is no number is judged, not unread"
+
+
+@pytest.mark.parametrize("cases", [None, [], {}, "text", [None], [[]]])
+def test_a_rank_that_trained_nothing_is_not_read(cases: Any) -> None:
+    with pytest.raises(CannotReadError):
+        training.cases_of(replace(RANK, verdict={"cases": cases}))
+
+
+def test_one_rank_that_lacks_the_framework_excuses_no_other() -> None:
+    outcome = sample.healthy().jobs[JOB]
+    lacks = replace(outcome.ranks[0], verdict={"without": "no Paddle"})
+    assert training.without(replace(outcome, ranks=(lacks,))) == "no Paddle"
+    assert training.without(replace(outcome, ranks=(lacks, *outcome.ranks[1:]))) == ""
+    assert training.framework_missing(outcome) is None
+
+
+def test_the_slowest_ranks_step_is_the_groups() -> None:
+    outcome = sample.healthy().jobs[JOB]
+    slow = replace(outcome, ranks=(saying(step_s=10.0), *outcome.ranks[1:]))
+    key, cases = next(iter(training.cases_of(RANK).items()))
+    assert throughputs(slow)[key] == pytest.approx(cases["batch"] * len(outcome.ranks) / 10.0)
+
+
+def test_a_model_that_one_rank_did_not_train_is_named() -> None:
+    outcome = sample.healthy().jobs[JOB]
+    verdict = dict(RANK.verdict or {})
+    lacking = replace(RANK, verdict={**verdict, "cases": verdict["cases"][1:]})
+    named = " in ".join(next(iter(training.cases_of(RANK))))
+    for ranks in ((lacking, *outcome.ranks[1:]), (*outcome.ranks[1:], lacking)):
+        with pytest.raises(CannotReadError, match=f"not every rank trained {named}"):
+            throughputs(replace(outcome, ranks=ranks))
+
+
+def on_gpus(nodes: int = 2) -> Evidence:
+    """The training over NCCL, a rank a GPU, with what it is compared with: one GPU, and one node."""
+    whole = seeding.on_gpus(JOB, missing_on="")(sample.healthy(nodes))
+    outcome = whole.jobs[JOB]
+    first = outcome.by_node[outcome.ranks[0].node]
+    one = seeding.with_job(whole, replace(outcome, job=ONE, ranks=outcome.ranks[:1]))
+    return seeding.with_job(one, replace(outcome, job=OF_NODE, ranks=first))
+
+
+def judged(evidence: Evidence) -> Result:
+    return evaluate(CHECK, evidence)[0]
+
+
+def scaling(result: Result) -> dict[str, list[float]]:
+    """The parts of linear by level, of every model."""
+    found: dict[str, list[float]] = {}
+    for each in result.figures:
+        _, _, level = each.figure.metric.partition("_scaling_")
+        if level:
+            found.setdefault(level, []).append(each.figure.measured)
+    return found
+
+
+def test_a_group_is_compared_with_one_node_and_a_node_with_one_gpu() -> None:
+    found = scaling(judged(on_gpus()))
+    assert set(found) == {"node", "cluster"}
+    for linear in found.values():
+        assert linear == pytest.approx([1.0] * len(linear)), "every rank is as quick as one alone"
+    assert set(scaling(judged(on_gpus(1)))) == {"node"}
+
+
+def test_half_as_quick_together_is_half_of_linear() -> None:
+    evidence = on_gpus()
+    halved = training.change(JOB, lambda case: case.update(step_s=case["step_s"] * 2))(evidence)
+    of_cluster = scaling(judged(halved))["cluster"]
+    assert of_cluster == pytest.approx([0.5] * len(of_cluster))
+
+
+@pytest.mark.parametrize("lacking", [ONE, OF_NODE])
+def test_scaling_without_what_it_is_compared_with_is_not_run_and_says_which(lacking: str) -> None:
+    evidence = on_gpus()
+    missing = seeding.without_job(evidence, lacking)
+    assert judged(missing).verdict is Verdict.NOT_RUN
+    assert judged(missing).because.endswith("a smaller group: it did not run")
+    skipped = replace(missing, skipped={lacking: "the node is busy"})
+    assert judged(skipped).because.endswith("the node is busy")
+    failed = replace(evidence.jobs[lacking], ranks=(replace(evidence.jobs[lacking].ranks[0], verdict=None),))
+    assert judged(seeding.with_job(evidence, failed)).because.endswith("no rank reported why")
