@@ -58,7 +58,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             f"driver {module} is running, the settings require branch {branch}", module, branch, evidence=more
         )
     if module not in commonest:
-        most = commonest[0] if len(commonest) == 1 else " and ".join(sorted(commonest))
+        most = " and ".join(sorted(commonest))
         return failed(f"driver {module} is running, most nodes run {most}", module, most, evidence=more)
     if len(commonest) > 1:
         return failed(

@@ -168,6 +168,18 @@ def test_a_gpu_in_another_clique_is_told_with_that_of_the_others() -> None:
     assert re.search(r"clique 5 of 0{8}-.*, and 0 of 0{8}-.* of 7 GPUs of this node", result.because)
 
 
+def test_gpus_that_are_not_joined_yet_have_no_say_in_which_clique_is_the_usual() -> None:
+    """They print a clique of zeros: of four that are joined one in another clique is still the odd one."""
+    evidence = sample.healthy(1)
+    for gpu in range(4):
+        evidence = seeding.smi("gpu01", gpu, "fabric/state", "In Progress")(evidence)
+    for gpu in range(4, 8):
+        clique = "5" if gpu == 4 else "7"
+        evidence = seeding.smi("gpu01", gpu, "fabric/cliqueId", clique)(evidence)
+    result = next(one for one in evaluate(BY_ID["gpu-fabric"], evidence) if one.subject.gpu == 4)
+    assert result.verdict is Verdict.FAIL and result.because.startswith("clique 5")
+
+
 def test_ampere_with_nvswitches_has_no_fabric_and_hopper_must_have_one() -> None:
     none = seeding.smi("gpu01", 2, "fabric/state", "N/A")(sample.healthy(1))
     assert of_gpu("gpu-fabric", none).verdict is Verdict.EXCLUDED
