@@ -23,7 +23,7 @@ _LINE = re.compile(rf"^[ -]*(?P<key>{'|'.join(FIGURES)}): (?P<number>\d+(?:\.\d+
 _FLOORS = re.compile(r"^ *floors: \{[^}]*\}", re.MULTILINE)
 _OF_RAILS = re.compile(r"(?P<key>\d+): (?P<number>0?\.\d+)")
 # Functions that plant faults: the self-test's own, not what it tests.
-_SEEDING = re.compile(r"\bInject\b|\bRaw\b|\braw\b|-> Evidence\b")
+_SEEDING = re.compile(r"\bInject\b|\bSeededFault\b|\bRaw\b|\braw\b|-> Evidence\b")
 Said = Callable[[ast.expr], str]
 _NOT_MUTATED = ("CHECK", "CHECKS", "__all__")
 

@@ -26,6 +26,10 @@ def judge(one: int) -> Finding:
 def _fault(raw: Raw) -> None:
     if raw:
         raw.clear()
+
+
+def _faults(job: str) -> tuple[SeededFault, ...]:
+    return (SeededFault("slow", slowed(job, 0.02)),)
 """
 DATA = """\
 name: a100

@@ -43,6 +43,15 @@ def test_dumps_of_one_crash_are_one_and_what_was_said_first_stands() -> None:
     assert "panic: first" in found.because and "panic: second" not in found.because
 
 
+def test_the_kind_of_a_crash_is_that_of_the_first_part_that_tells_it() -> None:
+    """The oldest part is often cut: an operator still learns that it was a panic."""
+    ago = (1.0, 1.0 - 10 / DAY_S)
+    dumps = [with_dumps(days, head=head, said=[]).nodes["gpu01"].raw["crashes"]["records"][0]
+             for days, head in zip(ago, ("cut", "Panic#1 Part1"), strict=True)]  # fmt: skip
+    found = judged(seeding.edit("gpu01", lambda raw: raw["crashes"].update(records=dumps))(sample.healthy(1)))
+    assert found.verdict is FAIL and "panic" in found.because
+
+
 def write(root: Path, name: str, text: str, time: float) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)

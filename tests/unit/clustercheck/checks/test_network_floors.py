@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.clustercheck.checks.test_bandwidth_of_groups import across, hdr, judged, over, topology
 
+from clustercheck.checks import collective_bandwidth
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
@@ -50,7 +51,7 @@ def collective(name: str, part: float, *, size: int, nodes: int, link_layer: str
     """A collective of nodes with eight GPUs and rails that reaches this part of them at ``size`` bytes."""
     shown = 8 * HDR_GBPS * part / (8 if name == "all-to-all" else 1)
     point = {"collective": name.replace("-", "_"), "bytes": size}
-    found = across(nodes, shown, "collectives", **point)
+    found = across(nodes, shown, collective_bandwidth.JOB, **point)
     for node in found.nodes:
 
         def change(raw: seeding.Raw) -> None:
