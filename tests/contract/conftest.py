@@ -19,7 +19,7 @@ LAST = "test_harbor_exchanges.py"
 
 
 # Those that a real Harbor can be asked for; in the others the stand-in lies, dies or is looked into.
-OF_ANY = ("reconcile", "robots", "preheat", "secrets", "stand_in", "real")
+OF_ANY = ("reconcile", "robots", "preheat", "secrets", "stand_in")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -27,7 +27,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     kind = collection_path.stem.removeprefix("test_harbor_")
     if kind == collection_path.stem:
         return None
-    is_out = kind not in OF_ANY if config.option.harbor else kind == "real"
+    is_real = kind.partition("_")[0] == "real"
+    is_out = not is_real and kind not in OF_ANY if config.option.harbor else is_real
     return is_out or None
 
 

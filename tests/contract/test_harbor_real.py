@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from hypothesis import given
 from tests.support.examples import examples
 from tests.support.harbor_play import applied, changes, rotated
 from tests.support.loopback_registry import tiny_layout
-from tests.support.real_harbor import RealHarbor
+from tests.support.real_harbor import RealHarbor, until
 
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.vault import Vault
 
 from .harbor_states import anything, at, write_secrets
 
-# A job is begun by Harbor's job service within seconds, and these have next to nothing to do.
-JOB_S = 120.0
 SOME, MORE = ["repository:pull"], ["repository:pull", "repository:push"]
 
 
@@ -96,15 +93,6 @@ def refusal(function: Callable[[], object]) -> str:
 @pytest.fixture
 def images(real: RealHarbor, tmp_path: Path) -> Images:
     return Images(real, tmp_path)
-
-
-def until(fact: Callable[[], Any]) -> Any:
-    """Wait for what a job of Harbor's brings about."""
-    deadline = time.monotonic() + JOB_S
-    while not (found := fact()):
-        assert time.monotonic() < deadline, "Harbor's job took too long"
-        time.sleep(0.5)
-    return found
 
 
 def golden(real: RealHarbor, **changed: Any) -> dict[str, Any]:
@@ -249,7 +237,6 @@ def itself(real: RealHarbor, images: Images, robot: str) -> dict[str, Any]:
         # As one of type harbor it finds itself unhealthy.
         "type": "docker-registry",
         "url": real.url,
-        "insecure": real.authority is not None,
         "access_key": user,
         "access_secret_file": "secret",
     }
@@ -392,7 +379,8 @@ def test_any_state_becomes_any_other_in_one_apply(
 def plainly(raw: dict[str, Any], harbor: RealHarbor) -> dict[str, Any]:
     """With upstreams that a real Harbor finds healthy: itself."""
     raw = at(raw, "")
-    plain = {"type": "docker-registry", "url": harbor.url, "ca_certificate": ""}
+    plain = {"type": "docker-registry", "url": harbor.url, "ca_certificate": "",
+             "insecure": harbor.authority is not None}  # fmt: skip
     ends = [
         {**{key: value for key, value in one.items() if not key.startswith("access_")}, **plain}
         for one in raw["registry_endpoints"]

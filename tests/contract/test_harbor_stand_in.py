@@ -6,13 +6,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.support.harbor_play import PASSWORD, REAL
+from tests.support.harbor_play import PASSWORD, REAL, as_reached
 
+from clusterctl.registry.oci import exchange
 from clusterlab.simulated.harbor.api.server import StandIn
 
 ADMIN = ("admin", PASSWORD)
@@ -23,15 +25,19 @@ class Caller:
     """Requests as an administrator, and what came of them."""
 
     def __init__(self, server: StandIn) -> None:
-        self.server = server
+        self.server, self.admin, verify = server, ADMIN, True
+        if (real := REAL.get(server.url)) is not None:
+            self.admin = ("admin", real.password.get_secret_value())
+            verify = real.verify
+        self.http = httpx.Client(
+            base_url=f"{server.url}/api/v2.0", verify=verify, cookies=exchange.NoCookies(), trust_env=False
+        )
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-        url = f"{self.server.url}/api/v2.0{path}"
-        auth = ADMIN
-        if self.server.url in REAL:
-            auth = ("admin", REAL[self.server.url].password.get_secret_value())
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx.request(method, url, json=body, headers=named, auth=auth)
+        if path == "/registries" and isinstance(body, dict):
+            body = as_reached(self.server.url, {"registry_endpoints": [body]})["registry_endpoints"][0]
+        return self.http.request(method, path, json=body, headers=named, auth=self.admin)
 
     def made(self, path: str, body: Any) -> int:
         answer = self("POST", path, body)
@@ -40,8 +46,10 @@ class Caller:
 
 
 @pytest.fixture
-def call(harbor: StandIn) -> Caller:
-    return Caller(harbor)
+def call(harbor: StandIn) -> Iterator[Caller]:
+    caller = Caller(harbor)
+    yield caller
+    caller.http.close()
 
 
 def message(answer: httpx.Response) -> tuple[int, str]:
@@ -157,9 +165,9 @@ def test_a_robots_secret_is_harbors_own_is_shown_once_and_can_be_set(call: Calle
     for weak in ("Short1a", "nouppercase1", "NOLOWERCASE1", "NoDigitsHere", "aA1" * 43):
         assert call("PATCH", path, {"secret": weak}).status_code == 400
     assert call("PATCH", path, {"secret": "Mine12345"}).json() == {}
-    url = f"{call.server.url}/api/v2.0/users/current/permissions"
-    assert httpx.get(url, auth=(made["name"], "Mine12345")).status_code == 200
-    assert httpx.get(url, auth=(made["name"], made["secret"])).status_code == 401
+    url = "/users/current/permissions"
+    assert call.http.get(url, auth=(made["name"], "Mine12345")).status_code == 200
+    assert call.http.get(url, auth=(made["name"], made["secret"])).status_code == 401
 
 
 def test_a_robot_is_changed_under_its_whole_name_and_lives_from_its_making(call: Caller) -> None:
@@ -294,25 +302,23 @@ def test_read_only_is_for_all_but_its_own_switch(call: Caller) -> None:
 
 def test_nobody_sees_public_projects_alone_and_a_robot_makes_projects(call: Caller) -> None:
     call.made("/projects", {"project_name": "mine"})
-    url = f"{call.server.url}/api/v2.0"
-    assert [one["name"] for one in httpx.get(f"{url}/projects").json()] == ["library"]
-    assert httpx.get(f"{url}/robots").status_code == 401
+    assert [one["name"] for one in call.http.get("/projects").json()] == ["library"]
+    assert call.http.get("/robots").status_code == 401
     body = {"name": "r", "level": "system", "duration": -1, "permissions": PULL}
     made = call("POST", "/robots", body).json()
     robot = (made["name"], made["secret"])
-    assert httpx.post(f"{url}/projects", json={"project_name": "x"}, auth=robot).status_code == 201
-    assert httpx.delete(f"{url}/projects/x", auth=robot).status_code == 403
+    assert call.http.post("/projects", json={"project_name": "x"}, auth=robot).status_code == 201
+    assert call.http.delete("/projects/x", auth=robot).status_code == 403
 
 
 @pytest.mark.parametrize("auth", [None, ("admin", "wrong"), ("robot$none", "Wrong12345"), ("who", "")])
 def test_a_wrong_password_is_served_as_nobody_where_nobody_is_served(
     call: Caller, auth: tuple[str, str] | None
 ) -> None:
-    url = f"{call.server.url}/api/v2.0"
-    assert httpx.get(f"{url}/projects", auth=auth).status_code == 200
-    assert httpx.get(f"{url}/users/current/permissions", auth=auth).status_code == 401
-    assert httpx.get(f"{url}/configurations", auth=auth).status_code == 401
-    assert httpx.post(f"{url}/projects", json={"project_name": "x"}, auth=auth).status_code == 401
+    assert call.http.get("/projects", auth=auth).status_code == 200
+    assert call.http.get("/users/current/permissions", auth=auth).status_code == 401
+    assert call.http.get("/configurations", auth=auth).status_code == 401
+    assert call.http.post("/projects", json={"project_name": "x"}, auth=auth).status_code == 401
 
 
 def test_as_a_program_it_keeps_what_it_knows_through_a_kill(tmp_path: Path) -> None:
