@@ -266,7 +266,7 @@ def test_a_replication_moves_an_image(real: RealHarbor, images: Images, tmp_path
         return [one for one in runs if one["status"] != "InProgress"]
 
     (run,) = until(ended)
-    assert run["status"] == "Succeed", run
+    assert run["status"] == "Succeed", str(run)
     assert tags(real, target, "base") == {"1": digest}
     assert changes(applied(real.url, tmp_path, raw)) == []
 

@@ -140,7 +140,7 @@ def test_a_signature_goes_with_its_image_into_harbor_and_by_replication(
         return [one for one in runs if one["status"] != "InProgress"]
 
     (run,) = until(ended)
-    assert run["status"] == "Succeed", run
+    assert run["status"] == "Succeed", str(run)
     assert until(lambda: accessories(real, copies, made.digest)) == {"signature.cosign"}
 
     scheme = "http://" if real.url.startswith("http://") else ""

@@ -19,7 +19,7 @@ from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
 from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import DIGEST
-from clusterctl.registry.oci.retry import RetryPolicy
+from clusterctl.registry.oci.retry import RetryPolicy, may_pass
 from clusterctl.registry.oci.tokens import Tokens
 
 CONNECT_S = 15.0
@@ -55,6 +55,9 @@ class Registry:
             resolve_own=endpoint.resolve_own,
             resolve_redirect=endpoint.resolve_redirect,
         )
+        # What our credentials were taken for last: what tells a scope that we may not have from a registry
+        # that knows us no longer.
+        self._taken: tuple[httpx.URL, str] | None = None
         errors.require_address(endpoint.base, endpoint.host)
         self._client = httpx.Client(
             transport=transport(endpoint),
@@ -149,7 +152,7 @@ class Registry:
             with contextlib.ExitStack() as opened:
                 response = self._once("GET", url, _pull(repository), opened=opened, headers=headers)
                 if response.status_code >= GOOD:
-                    raise errors.refused(response, self.endpoint.host, what)
+                    raise self._refused(response, what)
                 start = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
                 # As they come: a piece that were filled up first would be lost with a connection that is cut.
                 yield start, rate.fast_enough(response.iter_raw(), self.endpoint.host, what)
@@ -255,7 +258,23 @@ class Registry:
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
         if response.status_code >= GOOD:
-            raise errors.refused(response, self.endpoint.host, what)
+            raise self._refused(response, what)
+
+    def _refused(self, response: httpx.Response, what: str) -> RegistryError:
+        if response.status_code == HTTPStatus.UNAUTHORIZED and self._are_we_forgotten():
+            return errors.forgotten(self.endpoint.host, what)
+        return errors.refused(response, self.endpoint.host, what)
+
+    def _are_we_forgotten(self) -> bool:
+        """Whether it refuses, or cannot say, what it gave us before."""
+        if self._taken is None:
+            return False
+        url, scope = self._taken
+        try:
+            response = self._once("HEAD", url, scope, headers={"Accept": manifest.ACCEPTED})
+        except (httpx.HTTPError, RegistryError):
+            return True
+        return response.status_code == HTTPStatus.UNAUTHORIZED or may_pass(response.status_code)
 
     def _joined(self, location: str) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
@@ -295,11 +314,15 @@ class Registry:
                 failure = errors.not_reached(error, self.endpoint.host, what)
             except RegistryError as error:
                 failure = error  # of who gives tokens
+                if error.code == errors.LOGIN_REFUSED and self._are_we_forgotten():
+                    failure = errors.forgotten(self.endpoint.host, what)
             else:
                 if response.status_code < GOOD or response.status_code in also:
                     return response
-                failure = errors.refused(response, self.endpoint.host, what)
-            if failure.lasting or not time_left():
+                failure = self._refused(response, what)
+            # It may have come to itself between its refusal and what we asked it about us.
+            is_asked_again = attempt == 1 and failure.code == errors.LOGIN_REFUSED and self._taken is not None
+            if (failure.lasting and not is_asked_again) or not time_left():
                 break
             if attempt < self.retry.attempts:
                 self.retry.pause(attempt, failure.after)
@@ -341,6 +364,9 @@ class Registry:
             # Who is asked by a redirect learns nothing of us.
             asks_us = exchange.has_same_origin(response.request.url, base)
             if response.status_code != HTTPStatus.UNAUTHORIZED or not asks_us:
+                is_taken = is_good or response.status_code == HTTPStatus.NOT_FOUND
+                if is_taken and used and self.endpoint.credentials and method in ("GET", "HEAD"):
+                    self._taken = url, scope
                 break
             with self._hidden.kept_out_of_errors():
                 if not self._tokens.renew(self._client, response, scope, used):

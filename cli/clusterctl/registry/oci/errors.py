@@ -20,6 +20,7 @@ from clusterctl.registry.oci.retry import may_pass, retry_after
 LONGEST_ADDRESS = 8192
 # Errors of one answer that are told.
 SOME = 10
+LOGIN_REFUSED = "images.login-refused"
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
 
@@ -76,7 +77,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
             f"{host} refuses our credentials, or wants some: {output}",
-            code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
+            code=LOGIN_REFUSED, where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
         return RegistryError(
@@ -104,6 +105,19 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         f"{host} refuses with {status}: {output}", code="images.refused", where=where,
         hint="Is there a quota, a read-only mode, or a rule for immutable tags?",
         lasting=not may_pass(status), after=after,
+    )  # fmt: skip
+
+
+def forgotten(host: str, what: str) -> RegistryError:
+    """The error for a registry that refuses credentials which it took before, for the same.
+
+    A Harbor whose database does not respond takes everybody for a stranger.
+    """
+    return RegistryError(
+        f"{host} refuses the credentials that it took before", code="images.registry-fails",
+        where=f"{host}: {what}", lasting=False,
+        hint="Its database may be down (a Harbor then knows nobody), or the credentials were changed: see "
+        "the registry's own log; then run the same command again.",
     )  # fmt: skip
 
 

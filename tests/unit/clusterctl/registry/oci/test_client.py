@@ -126,6 +126,41 @@ def test_wrong_credentials_are_said_and_not_shown():
         assert "wr0ng" not in f"{refused.value.what}{refused.value.where}{refused.value.hint}"
 
 
+@pytest.mark.parametrize("status", [401, 200], ids=["no token", "a token for nobody"])
+def test_credentials_that_were_taken_before_are_tried_again_when_refused(status: int) -> None:
+    """So answers a Harbor whose database is away: it takes everybody for a stranger."""
+    valid: list[str] = []
+    registered, away, closed = bearer(valid), [0], ["/v2/closed/"]
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Answer:
+        if away[0]:
+            away[0] -= 1
+            valid.append("another")
+            if path.startswith("/token"):
+                return status, {}, json.dumps({"token": f"nobody{away[0]}"}).encode()
+        elif path.startswith(closed[0]):
+            headers = {**headers, "Authorization": ""}
+        return registered(method, path, headers)
+
+    with server(answer) as (host, _), client(host) as registry:
+        for repository in ("closed/one", "a/b", "closed/two"):
+            if repository == "a/b":
+                assert registry.has_blob(repository, BLOB.digest)
+                continue
+            with pytest.raises(RegistryError) as refused:
+                registry.has_blob(repository, BLOB.digest)
+            assert (refused.value.code, refused.value.exit_code) == ("images.login-refused", 2)
+        for repository in ("a/b", "c/d"):
+            away[0] = 4
+            assert registry.has_blob(repository, BLOB.digest)
+        for repository in ("a/b", "e/f"):
+            away[0] = 100
+            with pytest.raises(RegistryError) as refused:
+                registry.has_blob(repository, BLOB.digest)
+            assert (refused.value.code, refused.value.exit_code) == ("images.registry-fails", 1)
+            assert "that it took before" in refused.value.what
+
+
 def test_a_redirect_to_another_host_is_followed_and_told_nothing():
     with server(lambda *_: (200, {}, CONTENT)) as (cdn, told):
 
