@@ -9,7 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.harbor_play import NOTHING, applied, ask, changes, everything, site_of, states
+from tests.support.harbor_play import (
+    NOTHING,
+    applied,
+    ask,
+    changes,
+    everything,
+    require_scanner,
+    site_of,
+    states,
+)
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import answers, reconcile
@@ -289,6 +298,7 @@ def test_without_a_scanner_its_schedule_is_said_and_the_rest_is_done(harbor: Sta
 
 
 def test_an_empty_cron_switches_a_schedule_off(harbor: StandIn, tmp_path: Path) -> None:
+    require_scanner()
     for cron, action in (("0 0 3 * * 0", "create"), ("0 0 5 * * 0", "update"), ("", "update")):
         raw = {"registry_schedules": {"gc": {"cron": cron}, "scan_all": {"cron": cron}}}
         assert [one[0] for one in changes(applied(harbor.url, tmp_path, raw))] == [action] * 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.harbor_play import PASSWORD, REAL, as_reached
+from tests.support.harbor_play import PASSWORD, REAL, as_reached, require_scanner
 
 from clusterctl.registry.oci import exchange
 from clusterlab.simulated.harbor.api.server import StandIn
@@ -235,6 +235,7 @@ def test_an_immutable_rule_twice_is_a_conflict_and_a_change_is_of_the_switch_or_
 
 
 def test_schedules_are_nothing_at_all_at_first_and_want_no_seconds(call: Caller) -> None:
+    require_scanner()
     for path in ("/system/gc/schedule", "/system/scanAll/schedule"):
         assert call("GET", path).content == b""
         assert call("PUT", path, {"schedule": {"type": "Custom", "cron": "5 0 3 * * 0"}}).status_code == 400

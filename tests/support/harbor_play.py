@@ -35,10 +35,15 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def everything(upstream: str) -> dict[str, Any]:
-    """One of each kind at least, with the fields that have traps."""
+def require_scanner() -> None:
+    """Skip where a real Harbor schedules no scans."""
     if any(not one.scans for one in REAL.values()):
         pytest.skip("this Harbor has no scanner, so that scans cannot be scheduled")
+
+
+def everything(upstream: str) -> dict[str, Any]:
+    """One of each kind at least, with the fields that have traps."""
+    require_scanner()
     return {
         "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
         "registry_projects": [
@@ -96,7 +101,8 @@ def as_reached(url: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
     if url not in REAL or REAL[url].authority is None:
         return raw
     ends = [
-        {"insecure": True, **one} if one["url"] == url else one for one in raw.get("registry_endpoints", [])
+        {"insecure": not one.get("ca_certificate"), **one} if one["url"] == url else one
+        for one in raw.get("registry_endpoints", [])
     ]
     return {**raw, "registry_endpoints": ends} if ends else raw
 
