@@ -95,6 +95,9 @@ class Direction(StrEnum):
     LOWER = "lower"
 
 
+TIME_UNITS = ("s", "ms", "us", "ns")
+
+
 class Part(StrEnum):
     """The four questions of an expectation, each judged by itself."""
 
@@ -149,6 +152,11 @@ class Figure:
     def __post_init__(self) -> None:
         if isinstance(self.measured, bool) or not math.isfinite(self.measured):
             raise CannotReadError(f"{self.metric} is not a number: {self.measured}")
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether it is a rate or a duration of work; not a ratio, nor a count of errors."""
+        return self.unit.endswith(("/s", "FLOPS")) or self.unit in TIME_UNITS
 
     @property
     def efficiency(self) -> float | None:

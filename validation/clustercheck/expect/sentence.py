@@ -23,7 +23,6 @@ NUMBERS = (
     "twelve",
 )
 REFERENCES = {Part.PEERS: "its peers", Part.BASELINE: "its baseline", Part.FLOOR: "the floor"}
-TIMES = ("s", "ms", "us", "ns")
 MAX_NAMED = 3
 
 
@@ -54,9 +53,7 @@ def _how_much(parts: Sequence[tuple[Judged, JudgedPart]]) -> str:
 
 
 def _word(wrong: Sequence[Judged]) -> str:
-    units = {one.figure.unit for one in wrong}
-    fast = all(unit.endswith("/s") or unit in TIMES or unit.endswith("FLOPS") for unit in units)
-    return "slower" if fast else "worse"
+    return "slower" if all(one.figure.is_speed for one in wrong) else "worse"
 
 
 def _of_how_many(wrong: Sequence[Judged], judged: Sequence[Judged], called: str) -> str:

@@ -55,7 +55,7 @@ class _Suspicion:
 
     @property
     def sentence(self) -> str:
-        """The first reason in one line, and which other checks fail: what is below is judged first."""
+        """The first reason in one line, and which other checks fail."""
         if not self.reasons:
             return ""
         first = one_line(self.reasons[0], MAX_SENTENCE)
@@ -153,8 +153,15 @@ def _find_unresponsive_servers(results: Iterable[Result]) -> dict[tuple[str, str
 def _add_part_failures(
     failed: Sequence[Result], results: Sequence[Result], suspicions: dict[Place, _Suspicion]
 ) -> None:
-    """Add what failed on a host or on a GPU; the whole node if all its GPUs fail alike."""
-    parts = [result for result in failed if result.scope in (Scope.HOST, Scope.GPU, Scope.LINK)]
+    """Add what failed on a host or on a GPU; the whole node if all its GPUs fail alike.
+
+    Ordered by `_slow_quantities`, so that the first reason, which is the culprit's line, is what may be the
+    cause, or else what says most of it.
+    """
+    parts = sorted(
+        (result for result in failed if result.scope in (Scope.HOST, Scope.GPU, Scope.LINK)),
+        key=_slow_quantities,
+    )
     everywhere = _find_failures_of_all_gpus(parts, results)
     on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
     for result in parts:
@@ -176,6 +183,15 @@ def _add_part_failures(
             scope = "gpu" if (node, gpu) in on_gpu else "link"
             because = f"{result.check}: {result.because}"
             suspicions[scope, node, gpu, None].add_effect(because, result.remedy)
+
+
+def _slow_quantities(result: Result) -> tuple[bool, int]:
+    """The order of reasons: first what failed in another way than by being slow, which may be the cause; then
+    what is slow in the most quantities. Of equals, the one that stands first in the report.
+    """
+    wrong = [judged.figure for judged in result.figures if judged.verdict is Verdict.FAIL]
+    slow = {figure.metric for figure in wrong if figure.is_speed}
+    return bool(slow), -len(slow)
 
 
 def _find_failures_of_all_gpus(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:

@@ -11,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.expect.judge import judge
 from clustercheck.locate.conclusion import ALL_FAST
 from clustercheck.locate.culprits import find_culprits, make_two_node_result
 from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
@@ -18,7 +23,8 @@ from clustercheck.locate.pairs import Pair, find_better_gbps, sort_pair
 from clustercheck.locate.rounds import round_robin
 from clustercheck.locate.search import Search
 from clustercheck.locate.trials import MAX_ALL_PAIRS_NODES, GroupLayout, TrialLimits
-from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.model import Figure, Limit, Result, Scope, Subject, Verdict
+from clustercheck.samples import sample
 
 
 @given(st.integers(2, 60))
@@ -229,3 +235,39 @@ def test_two_faults_of_one_node_have_both_remedies_and_their_effects_none_of_the
     assert culprit.reasons == ("name-service: bad", "disk-space: bad", "all-reduce: bad")
     (alone,) = find_culprits(failed[2:], None, group_is_slow=False)
     assert alone.remedy == "Look at the log."
+
+
+def test_a_slow_gpus_line_is_the_check_that_is_slow_in_the_most_quantities() -> None:
+    """Its burn-in stands first in the report and has one precision; matrix products have five."""
+    slow = seeding.chain(Seeds("gpu_burn").scaled("gpu02", 5, 0.6), Seeds("gpu_gemm").scaled("gpu02", 5, 0.6))
+    evidence = slow(sample.healthy())
+    results = [result for check in ("gpu-burn", "gpu-gemm") for result in evaluate(BY_ID[check], evidence)]
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert culprit.because.startswith("gpu-gemm: 38 to 40 % slower in all five precisions than "), culprit
+    assert culprit.because.endswith("; also: gpu-burn")
+    assert [reason.partition(":")[0] for reason in culprit.reasons] == ["gpu-gemm", "gpu-burn"]
+    assert culprit.remedy == BY_ID["gpu-gemm"].remedy
+
+
+def slow_in(check: str, metrics: list[str], unit: str = "GB/s") -> Result:
+    figures = tuple(judge(Figure(name, 60.0, unit, floor=Limit(100.0, "the profile"))) for name in metrics)
+    return replace(result(check, Scope.GPU, "gpu02", 3), figures=figures)
+
+
+@pytest.mark.parametrize(
+    ("failed", "order"),
+    [
+        ([slow_in("a", ["one"]), slow_in("b", ["one", "two"])], ["b", "a"]),
+        ([slow_in("a", ["one", "one"]), slow_in("b", ["one", "two"])], ["b", "a"]),
+        ([slow_in("a", ["one"]), slow_in("b", ["two"])], ["a", "b"]),
+        ([slow_in("a", ["one", "two"]), result("b", Scope.GPU, "gpu02", 3)], ["b", "a"]),
+        ([slow_in("a", ["one", "two"]), slow_in("b", ["one"], unit="links")], ["b", "a"]),
+    ],
+    ids=["more quantities", "one quantity twice", "equals", "another failure", "no speed"],
+)
+def test_reasons_begin_with_what_may_be_the_cause_then_with_what_says_most(
+    failed: list[Result], order: list[str]
+) -> None:
+    (culprit,) = find_culprits(failed, None, group_is_slow=False)
+    assert [reason.partition(":")[0] for reason in culprit.reasons] == order
+    assert culprit.remedy == f"fix {order[0]}"
