@@ -64,9 +64,13 @@ _WITH_WORDS = (
     Case("host", "cpu-offline", "gpu03", "lscpu", "CPUs are offline"),
     Case("host", "huge-pages-skew", "gpu01", "transparent_hugepage", "transparent huge pages"),
     Case("host", "files-limited", "gpu02", "LimitNOFILE", "may open 1024 files"),
+    Case(
+        "host", "cgroup-driver-systemd", "gpu03", "nvidia_container_toolkit_cgroup_driver", "systemd manages"
+    ),
     Case("host", "registry-down", "registry01", "clusterctl-registry", "no node got an answer"),
     Case("host", "docker-stopped", "gpu01", "systemctl start docker", "Docker daemon"),
     Case("host", "driver-hung", "gpu02", "", "did not answer", ordinary=False),
+    Case("host", "persistence-off", "gpu03", "nvidia-persistenced", "persistence mode is off"),
     Case("host", "driver-library-mismatch", "gpu01", "reboot the node", "mismatch"),
     Case("host", "driver-version-skew", "gpu03", "clusterctl apply --only driver", "580.82.07"),
     Case("host", "fabricmanager-stopped", "gpu02", "start it"),
@@ -79,6 +83,7 @@ _WITH_WORDS = (
     Case("gpu", "gpu-missing", "gpu01", "", "gone from the PCI bus", gpu=3),
     Case("gpu", "gpu-fell-off-bus", "gpu02", "power-cycle", "fell off the bus", gpu=3),
     Case("gpu", "gpu-model-wrong", "gpu03", "not the ordered model", "40GB", gpu=5),
+    Case("gpu", "gpu-uuid-twice", "gpu02", "Reload the driver", "one UUID at 2 places", gpu=4),
     Case("gpu", "xid", "gpu01", "reset the GPU", "Xid 119", gpu=6),
     Case("gpu", "ecc-uncorrectable", "gpu03", "reset the GPU", gpu=0),
     Case("gpu", "ecc-off", "gpu02", "Switch it on", "switched off", gpu=6),

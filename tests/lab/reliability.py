@@ -53,7 +53,7 @@ def faults_table(kept: Records) -> str:
     ]
     for kind, one in kept.get("faults", {}).items():
         checks = ", ".join(f"`{check}`" for check in one["checks"])
-        blamed = f"{one['blamed']['scope']} {place(one['blamed'])}"
+        blamed = f"{one['blamed']['scope']} {place(one['blamed'])}" if one["blamed"] else "nobody: a warning"
         lines.append(
             f"| `{kind}` | {place(one)} | {checks} | {blamed} | {one['seconds']:.0f} s | {one['measured']} |"
         )

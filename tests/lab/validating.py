@@ -44,6 +44,20 @@ def failed_of(document: Document) -> list[Document]:
     return [result for result in document["results"] if result["verdict"] == "fail"]
 
 
+def warned_of(document: Document) -> list[Document]:
+    """The results that are warnings."""
+    return [result for result in document["results"] if result["verdict"] == "warning"]
+
+
+def assert_warned(document: Document, case: Case) -> None:
+    """Its checks warn on its node and nowhere else, in words of its own; nobody is blamed."""
+    warnings = [one for one in warned_of(document) if one["check"] in case.fault.caught_by]
+    assert {one["check"] for one in warnings} == set(case.fault.caught_by), case.kind
+    assert {one["subject"]["node"] for one in warnings} == {case.node}
+    assert all(case.because in one["because"] and case.remedy in one["remedy"] for one in warnings), warnings
+    assert (failed_of(document), document["culprits"]) == ([], [])
+
+
 def reasons_of(culprit: dict[str, Any]) -> list[str]:
     """Its line, and all reasons in full where that does not have them."""
     return [culprit["because"], *culprit.get("reasons", ())]

@@ -22,6 +22,8 @@ def render(kinds: Iterable[LabFault]) -> str:
 
 
 def _found_by(fault: LabFault) -> str:
-    """The checks, with the suite where `quick` does not have them."""
+    """The checks, with the suite where `quick` does not have them, and that they only warn."""
+    notes = [] if fault.suite == "quick" else [f"suite {code(fault.suite)}"]
+    notes += ["a warning"] if fault.verdict == "warning" else []
     checks = ", ".join(map(code, fault.caught_by))
-    return checks if fault.suite == "quick" else f"{checks} (suite {code(fault.suite)})"
+    return f"{checks} ({', '.join(notes)})" if notes else checks

@@ -50,8 +50,9 @@ class FaultTarget:
 class LabFault:
     """One kind of fault. ``scope`` says what it concerns: a node, a gpu, or a link to a peer.
 
-    ``caught_by`` names the checks of a validation that must fail of it. Those of single parts are all that
-    do; of group checks others may fail too. ``suite`` is the smallest suite that has them.
+    ``caught_by`` names the checks of a validation that must fail of it, or warn where that is its
+    ``verdict``. Those of single parts are all that do; of group checks others may fail too. ``suite`` is the
+    smallest suite that has them.
     """
 
     kind: str
@@ -61,3 +62,4 @@ class LabFault:
     clear: Callable[[FaultTarget], None]
     caught_by: tuple[str, ...] = field(kw_only=True)
     suite: str = field(default="quick", kw_only=True)
+    verdict: Literal["fail", "warning"] = field(default="fail", kw_only=True)

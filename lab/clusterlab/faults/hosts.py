@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clusterlab.faults.on_host import KEPT, covering, scripted
 from clusterlab.names import SCRATCH
 
@@ -178,6 +180,17 @@ FAULTS = (
         inject=_CRASH,
         clear=_NO_CRASH,
         caught_by=("crash-records",),
+    ),
+    # As by an operating system's image without the daemon.
+    replace(
+        scripted(
+            "persistence-off",
+            "nvidia-persistenced is stopped and persistence mode off, until the node reboots",
+            inject="systemctl stop nvidia-persistenced.service",
+            clear="systemctl start nvidia-persistenced.service",
+            caught_by=("gpu-persistence",),
+        ),
+        verdict="warning",
     ),
     scripted(
         "docker-stopped",

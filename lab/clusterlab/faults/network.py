@@ -99,7 +99,7 @@ FAULTS = (
         "node",
         slow_link,
         lambda target: remove_shaping(target, LINK_HANDLE),
-        caught_by=("pair-bandwidth",),
+        caught_by=("all-reduce-bandwidth", "pair-bandwidth"),
     ),
     # As over one bad uplink of a leaf switch.
     LabFault(
@@ -108,7 +108,7 @@ FAULTS = (
         "link",
         slow_pair,
         clear_pair,
-        caught_by=("pair-bandwidth",),
+        caught_by=("all-reduce-bandwidth", "pair-bandwidth"),
     ),
     # As where a route or a firewall between the two is wrong.
     LabFault(
@@ -132,6 +132,6 @@ FAULTS = (
         f"of the packets that come to the node {LOST:.0%} are lost, until it reboots",
         inject=f"iptables -I {_LOSSY}",
         clear=remove_rule(_LOSSY),
-        caught_by=("pair-bandwidth",),
+        caught_by=("all-reduce-bandwidth", "pair-bandwidth"),
     ),
 )

@@ -68,10 +68,10 @@ module.BatchSampler.__iter__ = batches
 """
 
 
-def spoiled_sums(kind: str, summary: str, *, body: str) -> LabFault:
+def spoiled_sums(kind: str, summary: str, *, body: str, caught_by: tuple[str, ...]) -> LabFault:
     """A fault by the body of an all_reduce that may call ``right``, with the same arguments."""
     spoil = _ALL_REDUCE.replace("@BODY@", body)
-    return spoiled(kind, summary, package="paddle.distributed", spoil=spoil, caught_by=("all-reduce",))
+    return spoiled(kind, summary, package="paddle.distributed", spoil=spoil, caught_by=caught_by)
 
 
 def spoiled(kind: str, summary: str, *, package: str, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
@@ -108,12 +108,14 @@ FAULTS = (
         "rank-raises",
         "each job's rank on the node raises an exception at its first all-reduce",
         body='raise RuntimeError("unhandled system error")',
+        caught_by=("all-reduce",),
     ),
     # As where its memory or its adapter changes numbers.
     spoiled_sums(
         "sums-wrong",
         "what ranks of the node get of an all-reduce is wrong by a sixty-fourth",
         body="done = right(tensor, *arguments, **options); tensor.scale_(1 + 2**-6); return done",
+        caught_by=("all-reduce", "data-parallel"),
     ),
     # As where a library that divides the samples is broken.
     replace(

@@ -294,8 +294,6 @@ class Hardware(Strict):
         ]
         if len(set(addresses)) != len(addresses):
             raise ValueError("two devices share a PCI address")
-        if len({gpu.uuid for gpu in self.gpus}) != len(self.gpus):
-            raise ValueError("two GPUs share a UUID")
         return self
 
     def gpu(self, index: int) -> SimulatedGpu:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from clusterlab.faults.base import FaultTarget
 from clusterlab.images.training import PACKAGE_DIRECTORY
 
 # What scripts name by its path; here it lies under a directory of the test's own.
-PLACES = ("/dev/nvidia", "/run/faults", "/etc/resolv.conf", "/var/lib/clusterlab")
+PLACES = ("/dev/nvidia", "/run/faults", "/etc/resolv.conf", "/etc/docker", "/var/lib/clusterlab")
 RESOLVER = "nameserver 10.87.1.2\noptions ndots:1\n"
 
 
@@ -135,6 +138,56 @@ def test_a_resolver_that_nobody_kept_is_not_lost_in_silence(here: Here) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         fault.clear(here)
     assert file.read_text() == broken
+
+
+# --- options of Docker
+
+DAEMON = {
+    "exec-opts": ["native.cgroupdriver=cgroupfs", "another=one"],
+    "default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}},
+    "registry-mirrors": ["https://registry01"],
+}
+OPTIONS = {"files-limited": "default-ulimits", "cgroup-driver-systemd": "exec-opts"}
+
+
+def with_docker(here: Here, options: Mapping[str, Any]) -> Path:
+    here.program("systemctl", "exit 0")
+    file = here.root / "etc/docker/daemon.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(options, indent=2) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("order", [list(OPTIONS), list(OPTIONS)[::-1]])
+def test_options_of_docker_are_byte_by_byte_as_before_in_whatever_order(
+    here: Here, order: list[str], there: bool
+) -> None:
+    file = with_docker(here, DAEMON if there else {"debug": False})
+    before, targets = file.read_text(), {kind: replace(here, undo={}) for kind in order}
+    for kind in [*OPTIONS, *OPTIONS]:
+        faults.known()[kind].inject(targets[kind])
+    assert json.loads(file.read_text()) == {
+        **json.loads(before),
+        "exec-opts": [*(["another=one"] if there else []), "native.cgroupdriver=systemd"],
+        "default-ulimits": {
+            **(DAEMON["default-ulimits"] if there else {}),
+            "nofile": {"Name": "nofile", "Soft": 1024, "Hard": 1024},
+        },
+    }
+    for kind in [*order, *order]:
+        faults.known()[kind].clear(targets[kind])
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_an_option_that_was_changed_since_is_kept(here: Here, kind: str) -> None:
+    file = with_docker(here, DAEMON)
+    faults.known()[kind].inject(here)
+    since = {**json.loads(file.read_text()), OPTIONS[kind]: ["set by an apply"]}
+    file.write_text(json.dumps(since))
+    faults.known()[kind].clear(here)
+    assert json.loads(file.read_text()) == since
 
 
 # --- what is laid into the training image

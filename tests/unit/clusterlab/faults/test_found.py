@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -79,6 +80,47 @@ def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
             found = seeding.later(seeding.edit(name, said))(found)
     nodes = tuple(replace(node, mig=declared["hardware_mig"]) for node in found.spec.nodes)
     return replace(found, spec=replace(found.spec, nodes=nodes))
+
+
+def test_a_uuid_that_two_gpus_have_is_the_nodes(lab: dict[str, nvml.Paths]) -> None:
+    """Which of the two it belongs to, nobody can tell."""
+    case, check = BY_KIND["gpu-uuid-twice"], BY_ID["node-identity"]
+    target = inject(lab, case)
+    results = [*evaluate(check, evidence_of(lab)), *judged(evidence_of(lab))]
+    assert failed(results) == [("node-identity", Subject(case.node))]
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert case.because in culprit.because and case.remedy in culprit.remedy
+    case.fault.clear(target)
+    assert failed(evaluate(check, evidence_of(lab))) == []
+
+
+def test_without_its_daemon_every_gpu_of_the_node_warns_of_persistence_mode(
+    lab: dict[str, nvml.Paths],
+) -> None:
+    """What the simulated daemon writes when it starts and when it is stopped."""
+    check = BY_ID["gpu-persistence"]
+
+    def warned(running: Mapping[str, bool]) -> set[Subject]:
+        for name, paths in lab.items():
+            modes = {gpu.uuid: running[name] for gpu in hardware.load(paths.hardware).gpus}
+            (paths.kernel / "persistence.json").write_text(json.dumps(modes))
+        results = evaluate(check, evidence_of(lab))
+        assert {each.verdict for each in results} <= {Verdict.PASS, Verdict.WARNING}
+        return {each.subject for each in results if each.verdict is Verdict.WARNING}
+
+    case = BY_KIND["persistence-off"]
+    assert warned(dict.fromkeys(lab, True)) == set()
+    assert warned({name: name != case.node for name in lab}) == {Subject(case.node, n) for n in range(8)}
+    assert (case.fault.verdict, case.fault.caught_by) == ("warning", (check.id,))
+    assert case.remedy in check.remedy
+
+
+def test_dockers_cgroup_driver_is_found_by_its_check_where_a_hook_gives_gpus() -> None:
+    case, check = BY_KIND["cgroup-driver-systemd"], BY_ID["container-reload"]
+    driver = seeding.stdout(case.node, "docker", '"CgroupDriver": "cgroupfs"', '"CgroupDriver": "systemd"')
+    (found,) = [one for one in evaluate(check, driver(sample.healthy())) if one.verdict is Verdict.FAIL]
+    assert found.subject.node == case.node and case.fault.caught_by == (check.id,)
+    assert case.because in found.because and case.remedy in found.remedy
 
 
 def judged(found: Evidence) -> list[Result]:

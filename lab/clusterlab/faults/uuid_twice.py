@@ -1,0 +1,40 @@
+"""A GPU has the UUID of another one of its node, as by a board that was flashed with another's InfoROM."""
+
+from __future__ import annotations
+
+from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterlab.faults.base import FaultTarget, LabFault
+from clusterlab.faults.gpu_edit import gpu_of, restore
+from clusterlab.hardware import Hardware
+
+
+def inject(target: FaultTarget) -> None:
+    """Give it the next one's. Raises ClusterctlError (``lab.nothing-to-break``) where it is the only one."""
+
+    def on_node(node: Hardware) -> Hardware:
+        one = gpu_of(node, target)
+        others = [gpu for gpu in node.gpus if gpu.index != one.index]
+        if not others:
+            raise ClusterctlError(
+                f"GPU {one.index} is the only one: there is no UUID that it could share",
+                code="lab.nothing-to-break",
+                where=target.node,
+                hint="Bring up a lab whose servers have several GPUs: --hardware hgx-a100-80gb.",
+                exit_code=EXIT_USAGE,
+            )
+        one.uuid = next((gpu for gpu in others if gpu.index > one.index), others[0]).uuid
+        return node
+
+    target.edit_hardware(on_node)
+
+
+FAULTS = (
+    LabFault(
+        "gpu-uuid-twice",
+        "a GPU reports the UUID of another GPU of its node",
+        "gpu",
+        inject,
+        lambda target: restore(target, "uuid"),
+        caught_by=("node-identity",),
+    ),
+)
