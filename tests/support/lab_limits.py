@@ -1,8 +1,9 @@
-"""The checks of suite `quick` that do not apply to a lab's nodes."""
+"""The checks that no lab fault is for, each with the reason: docs/reliability.md has the same list."""
 
 from __future__ import annotations
 
-# Those that ask `virtual`: a container has neither firmware nor a kernel of its own.
+# --- Those of suite `quick` that do not apply to a lab's nodes.
+# They ask `virtual`: a container has neither firmware nor a kernel of its own.
 NOT_IN_CONTAINERS = {"cpu-governor", "firmware-alike", "iommu", "memory-errors", "nvme", "pcie-acs"}
 # The lab simulates no RDMA adapters and no DCGM, its A100 report no fabric, and its ranks meet over gloo.
 NOT_SIMULATED = {
@@ -10,3 +11,25 @@ NOT_SIMULATED = {
     "roce", "roce-flow-control", "nccl-transport", "reduce-scatter", "all-to-all",
 }  # fmt: skip
 NOT_IN_A_LAB = NOT_IN_CONTAINERS | NOT_SIMULATED
+
+# --- Those without a fault of the lab's for another reason.
+NO_RDMA = {"rdma-loopback", "rdma-write", "gpudirect-write", "nccl-loopback"}
+NO_NCCL = {
+    "nccl-tests-all-reduce", "nccl-tests-all-gather", "nccl-tests-reduce-scatter", "nccl-tests-all-to-all",
+    "nccl-tests-broadcast", "reduce-scatter-bandwidth", "all-to-all-bandwidth",
+}  # fmt: skip
+NOT_IN_THE_IMAGE = {"storage-io", "training-numerics-pytorch", "training-throughput-pytorch"}
+NO_BURN = {"gpu-burn"}
+NO_EQUALS = {"cpu-stream", "inference-latency", "training-step", "training-throughput"}
+# A rank that fails there fails in all-reduce before, and its node takes part in no later job.
+AFTER_ALL_REDUCE = {"all-gather", "all-gather-bandwidth", "broadcast", "broadcast-bandwidth", "sharding"}
+# Not of `quick`, in which faults of ranks are planted.
+IN_SEEDS = {"sharding-stages", "paddle-launch"}
+PADDLE_ITSELF = {
+    "paddle-run-check", "paddle-inference", "training-numerics", "training-accumulation", "training-amp",
+    "training-recomputation", "training-tf32",
+}  # fmt: skip
+WITHOUT_LAB_FAULT = (
+    NOT_IN_A_LAB | NO_RDMA | NO_NCCL | NOT_IN_THE_IMAGE | NO_BURN | NO_EQUALS | AFTER_ALL_REDUCE | IN_SEEDS
+    | PADDLE_ITSELF
+)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.support.lab_limits import NOT_IN_A_LAB, NOT_IN_CONTAINERS
+from tests.support.lab_limits import NOT_IN_A_LAB, NOT_IN_CONTAINERS, WITHOUT_LAB_FAULT
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
@@ -13,6 +13,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.model import Verdict
 from clustercheck.running.suites import suites
 from clustercheck.samples import sample
+from clusterlab import faults
 
 
 def test_the_checks_that_do_not_apply_in_containers_are_those_of_the_list() -> None:
@@ -39,5 +40,14 @@ def test_the_list_has_only_checks_of_the_quick_suite() -> None:
 def test_the_page_on_reliability_names_them(repository: Path) -> None:
     text = (repository / "docs/reliability.md").read_text(encoding="utf-8")
     section = text[text.index("## What the lab cannot host") :]
-    named = set(re.findall(r"`([a-z-]+)`", section))
-    assert named == NOT_IN_A_LAB, "the checks of tests/support/lab_limits.py and of this section differ"
+    named = set(re.findall(r"`([a-z0-9-]+)`", section))
+    assert named == WITHOUT_LAB_FAULT, "the checks of tests/support/lab_limits.py and of this section differ"
+
+
+def test_every_check_is_found_by_a_lab_fault_or_has_a_reason_why_not() -> None:
+    checks = {check.id for suite in suites().values() for check in suite.selected()}
+    caught = {check for fault in faults.known().values() for check in fault.caught_by}
+    assert checks - caught == WITHOUT_LAB_FAULT, (
+        "a check that no lab fault names in caught_by belongs to tests/support/lab_limits.py, with its "
+        "reason, and into docs/reliability.md; one that a fault names belongs to neither"
+    )
