@@ -65,7 +65,9 @@ def in_document(document: Document, profile: Profile, precision: str) -> Utilisa
             reached = figure.measured * LENGTH * operations(12 * LAYERS * HIDDEN**2, LAYERS, HIDDEN, LENGTH)
             part = reached / (peak.value * 1e12)
             if LEAST_PART <= part <= 1:
-                return Utilisation(part, _source(document, figure), "measured")
+                ranks = figure.conditions.get("ranks")
+                gpus = ranks if isinstance(ranks, int) else None
+                return Utilisation(part, _source(document, figure), "measured", gpus)
     return None
 
 

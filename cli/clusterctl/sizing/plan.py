@@ -53,6 +53,29 @@ class Sizing:
     chosen: LayoutOption | None
     least_gpus: int | None
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the days of the chosen layout assume of the links between its GPUs, as sentences."""
+        if self.chosen is None or self.chosen.layout.gpus == 1:
+            return ()
+        gpus, reached = self.chosen.layout.gpus, self.utilisation
+        found = ["Days count no time for communication beyond what that part of the peak includes."]
+        is_published = reached.origin in ("published", "assumed")
+        if is_published and not self.hardware.linked:
+            found.append("Without NVLink expect less: published figures are of GPUs with it.")
+        if gpus <= self.hardware.per_node:
+            return tuple(found)
+        if is_published:
+            # 400 Gbit/s RoCE for each H100 of Llama 3 (section 3.3.1); 8 x 200 Gbit/s InfiniBand in the
+            # DGX A100 of Megatron and of NVIDIA's examples.
+            found.append(
+                "Across nodes expect less without an InfiniBand or RoCE adapter of 200 Gbit/s for each GPU: "
+                "published figures are of nodes with them."
+            )
+        elif reached.gpus is not None and reached.gpus < gpus:
+            found.append(f"Across nodes expect less than what {reached.gpus} GPUs reached.")
+        return tuple(found)
+
 
 def size(task: Task, hardware: GpuPool, utilisation: Utilisation) -> Sizing:
     """The options on the GPUs that there are, or on the smallest number that fits."""

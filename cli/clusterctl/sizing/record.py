@@ -49,6 +49,7 @@ def record(sizing: Sizing) -> dict[str, Any]:
             shape.parameters, shape.layers, shape.hidden, request.sequence
         ),
         "utilisation": asdict(sizing.utilisation),
+        "assumptions": list(sizing.assumptions),
     }
 
 

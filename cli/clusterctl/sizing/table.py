@@ -127,9 +127,7 @@ def _conclusion(sizing: Sizing) -> Iterator[str]:
             f"{sizing.utilisation.part:.0%} of the peak ({sizing.utilisation.source}). "
             "Failures, evaluation and checkpoints come on top."
         )
-    known = sizing.utilisation.origin in ("measured", "given")
-    if not (known or sizing.hardware.linked or chosen.layout.gpus == 1):
-        yield "Without NVLink expect less: published figures are of GPUs with it."
+    yield from sizing.assumptions
     if sizing.task.request.precision == "amp":
         yield (
             "amp (Paddle's level O1) keeps weights and states in fp32, and a copy of the weights in 16 bits: "

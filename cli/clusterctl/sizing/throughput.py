@@ -17,11 +17,15 @@ LEAST_PART = 1e-4
 
 @dataclass(frozen=True)
 class Utilisation:
-    """The part of the peak that the model's own operations reach; ``origin`` says how it is known."""
+    """The part of the peak that the model's own operations reach; ``origin`` says how it is known.
+
+    ``gpus`` is on how many it was measured here, None where it was not.
+    """
 
     part: float
     source: str
     origin: Literal["measured", "given", "published", "assumed"]
+    gpus: int | None = None
 
 
 ASSUMED = Utilisation(

@@ -76,6 +76,16 @@ def test_what_fits_is_chosen_with_days_and_the_source(capsys):
     assert "40% of the peak (assumed; published: Llama 3 405B" in said
 
 
+def test_what_days_assume_of_the_network_is_in_the_table_and_for_programs(capsys):
+    words = (*SEEDS, "--gpu", "hgx-a100-80gb", "--gpus", "16")
+    assumed = sized(capsys, *words)["assumptions"]
+    assert len(assumed) == 2 and "Across nodes" in assumed[1]
+    size(*words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(sentence in said for sentence in assumed)
+    assert sized(capsys, *SEEDS, "--gpu", "l40s", "--gpus", "1")["assumptions"] == []
+
+
 @pytest.mark.parametrize("model", sorted(presets()))
 def test_it_fits_80_columns(capsys, model):
     size("--model", model, "--gpu", "h100-sxm5-80gb", "--gpus", "1024")

@@ -13,7 +13,7 @@ from clusterctl.sizing.hardware import GpuPool, of_kind
 from clusterctl.sizing.memory import FULL, GIB, NONE, SELECTIVE, TrainingRequest
 from clusterctl.sizing.plan import Task
 from clusterctl.sizing.shape import described, preset, presets
-from clusterctl.sizing.throughput import Utilisation
+from clusterctl.sizing.throughput import ASSUMED, Utilisation
 
 HALF = Utilisation(0.5, "test", "given")
 SEEDS = Task(described(parameters=6_500_000_000), TrainingRequest(), 130e9)
@@ -137,3 +137,35 @@ def test_usable_is_less_than_there_is():
     pool = of_kind("l40s-48gb", 1, None)
     assert isinstance(pool, GpuPool)
     assert 0 < pool.usable_bytes < 48 * GIB
+
+
+MEASURED = Utilisation(0.3, "measured by run 1", "measured", 8)
+APART, NVLINK, NODES, MORE = (
+    "Days count no time",
+    "Without NVLink",
+    "Across nodes expect less without",
+    "than what 8 GPUs",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "reached", "said"),
+    [
+        ("hgx-a100-80gb", 1, ASSUMED, []),
+        ("hgx-a100-80gb", 8, ASSUMED, [APART]),
+        ("hgx-a100-80gb", 16, ASSUMED, [APART, NODES]),
+        ("l40s-48gb", 8, ASSUMED, [APART, NVLINK]),
+        ("l40s-48gb", 16, ASSUMED, [APART, NVLINK, NODES]),
+        ("l40s-48gb", 16, HALF, [APART]),
+        ("l40s-48gb", 8, MEASURED, [APART]),
+        ("l40s-48gb", 16, MEASURED, [APART, MORE]),
+        ("l40s-48gb", 16, replace(MEASURED, gpus=16), [APART]),
+    ],
+)
+def test_what_days_assume_of_links_is_said(
+    kind: str, gpus: int, reached: Utilisation, said: list[str]
+) -> None:
+    sizing = plan.size(Task(preset("bert-large"), TrainingRequest(), 1e9), of_kind(kind, gpus, None), reached)
+    assert sizing.chosen is not None and sizing.chosen.layout.gpus == gpus
+    assert len(sizing.assumptions) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, sizing.assumptions, strict=True))
