@@ -20,6 +20,7 @@ OF_NODE = {
     "docker": "Docker",
     "bios": "BIOS",
     "microcode": "CPU microcode",
+    "bmc_firmware": "BMC firmware",
     "vbios": "VBIOS",
     "adapter_firmware": "adapter firmware",
 }

@@ -1,4 +1,4 @@
-"""ipmitool: `sel elist`, `sel time get` and `sdr elist`, of 1.8.18 and 1.8.19."""
+"""ipmitool: `sel elist`, `sel time get`, `sdr elist` and `mc info`, of 1.8.18 and 1.8.19."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from clustercheck.parse.reading import CannotReadError
 
 # 1.8.18 writes the year in full, 1.8.19 as the C locale does, with a time zone behind the time.
 _DAY = re.compile(r"(\d\d)/(\d\d)/(\d{4}|\d\d)", re.ASCII)
+_REVISION = re.compile(r"^Firmware Revision\s*: (\d{1,3}\.\d{1,3})\s*$", re.ASCII | re.MULTILINE)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?: [A-Z]{1,5})?", re.ASCII)
 NO_EVENTS = "SEL has no entries"
 
@@ -75,6 +76,14 @@ def parse_bmc_sensors(text: str) -> tuple[BmcSensor, ...]:
     if text.strip() and not found:
         raise CannotReadError(f"ipmitool sdr elist says {one_line(text, 80)!r}")
     return found
+
+
+def parse_bmc_firmware(text: str) -> str:
+    """The version of the controller's firmware. Raises CannotReadError where none is named."""
+    match = _REVISION.search(text)
+    if match is None:
+        raise CannotReadError(f"ipmitool mc info says {one_line(text, 80)!r}")
+    return match[1]
 
 
 def _when(day: str, time: str) -> datetime | None:

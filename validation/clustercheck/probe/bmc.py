@@ -15,7 +15,7 @@ KEEP = 64 * 1024  # characters of each answer
 
 
 def bmc(limit_s: float) -> dict[str, Any]:
-    """Its clock, its last events, and its sensors; only where there is one, and the program to ask it.
+    """Its clock, last events, sensors and firmware; only where there is one, and the program to ask it.
 
     All of it takes no longer than ``limit_s``: a controller that hangs does so at each question.
     """
@@ -34,6 +34,7 @@ def bmc(limit_s: float) -> dict[str, Any]:
         record["clock"] = ask(["sel", "time", "get"], until)
         record["events"] = ask([*known, "sel", "elist", "last", str(EVENTS)], until)
         record["sensors"] = ask([*known, "sdr", "elist"], until)
+        record["controller"] = ask(["mc", "info"], until)  # the last: no verdict depends on it
     return record
 
 

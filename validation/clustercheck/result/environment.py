@@ -12,6 +12,7 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.parse.bounded import cut
+from clustercheck.parse.ipmi import parse_bmc_firmware
 from clustercheck.parse.nccl_log import named_version
 from clustercheck.parse.plain_text import one_line, shortened
 from clustercheck.parse.reading import CannotReadError, program_output
@@ -112,6 +113,11 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         "toolkit": _known(lambda: _version(node.part("toolkit"))),
         "bios": _known(lambda: node.mapping("firmware").get("bios_version")),
         "microcode": _known(lambda: node.mapping("firmware").get("microcode")),
+        "bmc_firmware": _known(
+            lambda: parse_bmc_firmware(
+                program_output(node.mapping("bmc").get("controller"), "ipmitool mc info")
+            )
+        ),
         "adapter_firmware": _known(lambda: _firmware(node)),
         "docker": _known(
             lambda: json.loads(program_output(node.part("docker"), "docker info"))["ServerVersion"]

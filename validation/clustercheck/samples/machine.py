@@ -19,6 +19,19 @@ PS2 Status       | C9h {POWER_SUPPLY_OK}
 PS3 Status       | CAh | ns  | 10.3 | No Reading
 PS Redundancy    | 77h | ok  |  7.1 | Fully Redundant
 """
+# After what `ipmitool mc info` prints; support of devices and the bytes of the maker's own follow.
+CONTROLLER = """\
+Device ID                 : 32
+Device Revision           : 1
+Firmware Revision         : 1.73
+IPMI Version              : 2.0
+Manufacturer ID           : 10876
+Manufacturer Name         : Maker
+Device Available          : yes
+Aux Firmware Rev Info     :
+    0x00
+    0x0a
+"""
 
 
 def _program(stdout: str) -> dict[str, Any]:
@@ -69,6 +82,7 @@ def machine_parts(now: float) -> dict[str, Any]:
             "clock": _program(f"{BMC_NOW:%m/%d/%Y %H:%M:%S}\n"),
             "events": _program(bmc_event("System Event SEL", "Log area reset/cleared", 90)),
             "sensors": _program(SENSORS),
+            "controller": _program(CONTROLLER),
         },
     }
 

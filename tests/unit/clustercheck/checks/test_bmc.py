@@ -170,6 +170,7 @@ def test_a_bmc_that_hangs_is_not_green_and_what_it_said_before_counts() -> None:
 IPMITOOL = """#!/bin/sh
 case "$*" in
 'sdr dump '*) echo known > "$3" ;;
+'mc info') echo 'Firmware Revision : 1.73' ;;
 *'sel time get') echo '11/18/2026 15:13:20' ;;
 '-S '*' sel elist last 256') cat "$2" ;;
 '-S '*' sdr elist') yes 'FAN1 | 30h | ok | 29.1 | 9800 RPM' | head -c 200000 ;;
@@ -189,6 +190,7 @@ def test_the_bmc_is_asked_by_ipmitool_within_bounds(tmp_path: Path, monkeypatch:
     assert found["events"]["stdout"] == "known\n"  # asked with what was dumped first
     assert found["clock"]["stdout"] == "11/18/2026 15:13:20\n"
     assert len(found["sensors"]["stdout"]) == bmc.KEEP
+    assert found["controller"]["stdout"] == "Firmware Revision : 1.73\n"
     monkeypatch.setenv("PATH", "/nowhere")
     assert bmc.bmc(5.0) == {"device": str(tmp_path), "installed": False}
     monkeypatch.setattr(bmc, "DEVICES", ())
@@ -223,7 +225,7 @@ def test_a_bmc_that_hangs_takes_the_limit_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(bmc, "DEVICES", (str(tmp_path),))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     found = bmc.bmc(0.4)
-    assert limits[0] <= 0.4 and limits[1:] == [0.1] * 3  # nothing is left for the others
+    assert limits[0] <= 0.4 and limits[1:] == [0.1] * 4  # nothing is left for the others
     assert all(found[part]["timed_out"] for part in ("clock", "events", "sensors"))
     record = seeding.edit("gpu01", lambda raw: raw.update(bmc=found))(sample.healthy(1))
     assert {judged(check, record).verdict for check in IDS} == {NOT_RUN}

@@ -11,15 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck.parse.ipmi import parse_bmc_clock, parse_bmc_events, parse_bmc_sensors
+from clustercheck.parse.ipmi import (
+    parse_bmc_clock,
+    parse_bmc_events,
+    parse_bmc_firmware,
+    parse_bmc_sensors,
+)
 from clustercheck.parse.nvme import parse_smart
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.samples.machine import SENSORS, bmc_event, smart_log
+from clustercheck.samples.machine import CONTROLLER, SENSORS, bmc_event, smart_log
 
 READERS: list[Callable[[str], Any]] = [
-    parse_bmc_clock, parse_bmc_events, parse_bmc_sensors, lambda text: parse_smart({"rc": 0, "stdout": text}),
+    parse_bmc_clock, parse_bmc_events, parse_bmc_firmware, parse_bmc_sensors,
+    lambda text: parse_smart({"rc": 0, "stdout": text}),
 ]  # fmt: skip
-WHOLE = [bmc_event("FAN1", "Lower Critical going low", 1), SENSORS, smart_log(), "11/18/2026 15:13:20"]
+WHOLE = [
+    bmc_event("FAN1", "Lower Critical going low", 1),
+    SENSORS,
+    CONTROLLER,
+    smart_log(),
+    "11/18/2026 15:13:20",
+]
+
+
+def test_the_firmware_is_the_controllers_and_no_other_revision() -> None:
+    assert parse_bmc_firmware(CONTROLLER) == "1.73"
+    assert parse_bmc_firmware(CONTROLLER.replace("1.73", "12.04\r")) == "12.04"
+    for text in (
+        "",
+        "Device Revision           : 1\nAux Firmware Rev Info     : \n",
+        "Get Device ID command failed",
+    ):
+        with pytest.raises(CannotReadError, match="ipmitool mc info says"):
+            parse_bmc_firmware(text)
 
 
 def cut(whole: str, length: int) -> str:

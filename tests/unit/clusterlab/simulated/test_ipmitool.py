@@ -16,6 +16,7 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Verdict
+from clustercheck.parse.ipmi import parse_bmc_firmware
 from clustercheck.probe import bmc
 from clustercheck.samples import sample
 from clusterlab import faults
@@ -59,6 +60,11 @@ def judged() -> dict[str, Result]:
     record: dict[str, Any] = bmc.bmc(30.0)
     evidence = seeding.edit("gpu01", lambda raw: raw.update(bmc=record))(sample.healthy(1))
     return {check: evaluate(BY_ID[check], evidence)[0] for check in IDS}
+
+
+def test_it_names_its_firmware(node: Node) -> None:
+    answer = bmc.bmc(30.0)["controller"]
+    assert parse_bmc_firmware(answer["stdout"]) == "1.73"
 
 
 @pytest.mark.parametrize("kind", ["power-supply-failed", "fan-failed", "bmc-event"])
