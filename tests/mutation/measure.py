@@ -1,5 +1,6 @@
 """Says how many mutants are found: `python -m tests.mutation.measure FILE...`, or `... NUMBER SEED` of all.
 
+A check whose golden verdicts are not of today's code finds every mutant: then nothing was measured.
 FILE is as in survivors.yml; `measured` stands for all that are listed there. Survivors go to standard error.
 """
 
@@ -8,12 +9,15 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import yaml
 from tests.mutation.judging import PACKAGE, judge
 from tests.mutation.mutants import Mutant, mutants
+from tests.support import golden_verdicts
+
+from clustercheck.checks.all import CHECKS
 
 
 def chosen(words: Sequence[str]) -> list[Mutant]:
@@ -29,8 +33,20 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
     return [one for one in every if one.file in words]
 
 
+def stale(found: Collection[str]) -> list[str]:
+    """Of the checks whose golden verdicts found something, those that find the unchanged code too."""
+    asked = [check for check in CHECKS if f"golden verdicts: {check.id}" in found]
+    return [
+        check.id
+        for check in asked
+        if golden_verdicts.text_of(check) != golden_verdicts.file_of(check).read_text(encoding="utf-8")
+    ]
+
+
 if __name__ == "__main__":
     picked = chosen(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         found = judge(picked, Path(folder))
+    if names := stale(found.values()):
+        sys.exit(f"the golden verdicts of {', '.join(names)} are not of this code: nothing was measured")
     sys.stdout.write(f"{sum(map(bool, found.values()))} of {len(found)} found\n")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.mutation.judging import PACKAGE, judge, unit_tests_of
+from tests.mutation.measure import stale
 from tests.mutation.mutants import Mutant, mutants, of_data, of_source
+from tests.support import golden_verdicts
 from tests.support.limits_twice import lines_of
 
 ECC = "checks/gpu_ecc.py"
@@ -124,6 +126,19 @@ def test_a_change_that_hangs_is_found_by_the_time_limit(tmp_path: Path) -> None:
     whole = (PACKAGE / ECC).read_text(encoding="utf-8")
     hangs = Mutant(ECC, "", "test", f"{whole}\nwhile True:\n    pass\n")
     assert judge([hangs], tmp_path, each_s=5) == {hangs.name: "the time limit"}
+
+
+def test_golden_verdicts_that_find_the_unchanged_code_measure_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ["golden verdicts: gpu-ecc", "golden verdicts: gpu-model", "self-test: gpu-vbios: other", ""]
+    assert stale(found) == []
+    for name in ("gpu-ecc", "gpu-model", "gpu-vbios"):
+        of_today = (golden_verdicts.GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+        before = of_today if name == "gpu-model" else f"{of_today}of before\n"
+        (tmp_path / f"{name}.txt").write_text(before, encoding="utf-8")
+    monkeypatch.setattr(golden_verdicts, "GOLDEN", tmp_path)
+    assert stale(found) == ["gpu-ecc"]
 
 
 def test_the_tree_is_as_it_was_after_each_mutant(tmp_path: Path) -> None:
