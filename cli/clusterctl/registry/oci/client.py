@@ -326,6 +326,8 @@ class Registry:
                 break
             if attempt < self.retry.attempts:
                 self.retry.pause(attempt, failure.after)
+        # Who asks for more than this begins no retries of its own.
+        failure.lasting = True
         raise failure from None
 
     def _once(

@@ -126,6 +126,15 @@ def test_wrong_credentials_are_said_and_not_shown():
         assert "wr0ng" not in f"{refused.value.what}{refused.value.where}{refused.value.hint}"
 
 
+def test_an_upload_that_cannot_begin_is_tried_no_more_often_than_any_other_request() -> None:
+    """Otherwise each of its attempts would be as many, and minutes pass before the error."""
+    with server(lambda *_: (503, {}, b"")) as (host, asked), client(host) as registry:
+        with pytest.raises(RegistryError) as failed:
+            registry.put_blob("a/b", BLOB, lambda: iter([CONTENT]))
+        assert failed.value.code == "images.registry-fails"
+    assert [method for method, _, _ in asked] == ["POST"] * QUICK.attempts
+
+
 @pytest.mark.parametrize("status", [401, 200], ids=["no token", "a token for nobody"])
 def test_credentials_that_were_taken_before_are_tried_again_when_refused(status: int) -> None:
     """So answers a Harbor whose database is away: it takes everybody for a stranger."""
