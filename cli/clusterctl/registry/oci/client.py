@@ -314,14 +314,14 @@ class Registry:
                 failure = errors.not_reached(error, self.endpoint.host, what)
             except RegistryError as error:
                 failure = error  # of who gives tokens
-                if error.code == errors.LOGIN_REFUSED and self._are_we_forgotten():
+                if error.is_of_login and self._are_we_forgotten():
                     failure = errors.forgotten(self.endpoint.host, what)
             else:
                 if response.status_code < GOOD or response.status_code in also:
                     return response
                 failure = self._refused(response, what)
             # It may have come to itself between its refusal and what we asked it about us.
-            is_asked_again = attempt == 1 and failure.code == errors.LOGIN_REFUSED and self._taken is not None
+            is_asked_again = attempt == 1 and failure.is_of_login and self._taken is not None
             if (failure.lasting and not is_asked_again) or not time_left():
                 break
             if attempt < self.retry.attempts:

@@ -20,7 +20,6 @@ from clusterctl.registry.oci.retry import may_pass, retry_after
 LONGEST_ADDRESS = 8192
 # Errors of one answer that are told.
 SOME = 10
-LOGIN_REFUSED = "images.login-refused"
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
 
@@ -55,6 +54,11 @@ class RegistryError(ClusterctlError):
         self.lasting = lasting
         self.after = after
 
+    @property
+    def is_of_login(self) -> bool:
+        """Whether it does not know us, or does not let us."""
+        return self.code == "images.login-refused"
+
 
 def stopped(where: str = "") -> ClusterctlError:
     """What is raised instead of continuing, once somebody needs an end."""
@@ -77,7 +81,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
             f"{host} refuses our credentials, or wants some: {output}",
-            code=LOGIN_REFUSED, where=where, hint=hint, exit_code=EXIT_USAGE,
+            code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
         return RegistryError(
