@@ -32,6 +32,7 @@ METHOD = "TCP from node to node at free ports of the ephemeral range, over the i
 START_S = 4.0  # a container on each node, as many at once as the launcher starts: assumed
 AT_ONCE = 64
 MOST = 0.5  # of the ways that were tried, failed: more are the node's own fault
+WITNESSES = 2  # so many ways must fail: one way has two ends, and only one of them said so
 TIMED_OUT, REFUSED = "timed out", "Connection refused"
 LATE = "its container started when those of the other nodes had ended"
 LATE_REMEDY = (
@@ -43,13 +44,12 @@ INWARD = (
     "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
     "node."
 )
-ONE_OTHER = " If there is only one other node, rules for outgoing connections there look the same."
 OUTWARD = (
     "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
 )
 ON_THE_WAY = (
-    "Look at what lies between these two: access lists of switches, a route that goes one way alone, rules "
-    "for one address on either node."
+    "Look at the firewall rules of both nodes (`nft list ruleset`), in and out, and at what lies between "
+    "these two: access lists of switches, a route that goes one way alone."
 )
 
 Attempt = tuple[str, str]  # who connects, and to whom
@@ -75,6 +75,10 @@ class ConnectionMatrix:
     late: Sequence[str]
     unread: Mapping[str, str]
 
+    def is_one_nodes_word(self, to: str) -> bool:
+        """Whether of the ways to it without a culprit only one failed: who says so may be at fault."""
+        return sum(way[INTO] == to for way in self.between) < WITNESSES
+
 
 def arguments_of(given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """The job's arguments for so many nodes: the last of them starts later, and is waited for."""
@@ -99,11 +103,11 @@ def closed(evidence: Evidence) -> dict[str, str]:
     record = {node: _inward(node, ways) for node in ways.inward}
     record |= {node: _outward(node, ways) for node in ways.outward}
     for by, to in ways.between:
-        if not record.keys() & {
-            by,
-            to,
-        }:  # one of both: a ring that went by this way would wait without success
-            record[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
+        if not record.keys() & {by, to}:  # one of both: a ring by this way would wait without success
+            if ways.is_one_nodes_word(to):
+                record[by] = f"it cannot connect to {to}: {ways.failed[by, to]}"
+            else:
+                record[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
     return record | dict.fromkeys(ways.late, LATE)
 
 
@@ -111,8 +115,8 @@ def ways_of(outcome: JobOutcome) -> ConnectionMatrix:
     """What the ranks tried, and whom that blames.
 
     Again and again the node with most failed ways into it, or out of it, is blamed for all of its ways, where
-    they are more than half of those tried; into it first, as that is what firewalls forbid. What is left lies
-    between two nodes.
+    they are more than half of those tried, and two at least; into it first, as that is what firewalls forbid.
+    What is left lies between two nodes.
     """
     names = {rank.rank: rank.node for rank in outcome.ranks}
     listened = {rank.node: _listened(rank) for rank in outcome.ranks}
@@ -166,7 +170,9 @@ def _blamed(
         for end in (OUT_OF, INTO):
             at[end, way[end]].add(way)
     blamed: dict[tuple[int, str], list[str]] = {}
-    while suspects := [place for place, ways in at.items() if len(ways) > MOST * attempts[place]]:
+    while suspects := [
+        place for place, ways in at.items() if len(ways) >= WITNESSES and len(ways) > MOST * attempts[place]
+    ]:
         place = max(suspects, key=lambda each: (len(at[each]), *each))
         end = place[0]
         blamed[place] = sorted(way[1 - end] for way in at[place])
@@ -202,8 +208,19 @@ def _outward(node: str, ways: ConnectionMatrix) -> str:
     return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {some_of(sorted(to), 3)}: {answer}"
 
 
+def _between(by: str, to: str, ways: ConnectionMatrix) -> str:
+    answer = ways.failed[by, to]
+    others = ", others can" if ways.into[to] > len(ways.missed[to]) else ""
+    if ways.is_one_nodes_word(to):
+        return f"{by} cannot connect to {to}{others}, cannot tell which of the two it is: {answer}"
+    more = some_of(sorted(set(ways.missed[to]) - {by}), 3)
+    return f"{by} cannot connect to it, nor {more}{others.replace(',', ';')}: {answer}"
+
+
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A node fails where most cannot connect to it, where it can connect to few, or for a way between two."""
+    """A node fails where most cannot connect to it, where it can connect to few, or for a way between two:
+    of a way that only one node misses, that one.
+    """
     node = str(subject.node)
     if sum(not each.excluded for each in evidence.spec.nodes) < 2:
         return not_applicable("one node: there is no other to connect to it")
@@ -229,20 +246,15 @@ def _verdict(node: str, ways: ConnectionMatrix, tried: int) -> Finding:
     more: dict[str, Any] = {"cannot_connect": list(missed[:8])} if missed else {}
     count, expected = tried - len(missed), tried
     if node in ways.inward:
-        remedy = INWARD + ONE_OTHER * (tried == 1)
-        return failed(_inward(node, ways), count, expected, unit="nodes", remedy=remedy, evidence=more)
+        return failed(_inward(node, ways), count, expected, unit="nodes", remedy=INWARD, evidence=more)
     if node in ways.outward:
         return failed(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
     for by, to in ways.between:
-        if to == node:
-            others = (
-                ", others can"
-                if len(missed) == 1
-                else f", nor {some_of(sorted(set(missed) - {by}), 3)}; others can"
-            )
-            because = f"{by} cannot connect to it{others}: {ways.failed[by, to]}"
-            more[BETWEEN] = by
-            return failed(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
+        if node != (by if ways.is_one_nodes_word(to) else to):
+            continue
+        more[BETWEEN] = to if node == by else by
+        because = _between(by, to, ways)
+        return failed(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
     return passed(count, expected, unit="nodes", evidence=more)
 
 
@@ -286,7 +298,8 @@ CHECK = Check(
     measures="whether other nodes can connect to this one at the ports that jobs choose",
     method=METHOD,
     requires="two nodes, a training image",
-    expectation="every attempted connection succeeds, from at most 32 other nodes",
+    expectation="every attempted connection succeeds, from at most 32 other nodes; one that a single node "
+    "misses fails that node, and either may be the cause",
     remedy=INWARD,
     subjects=every_node,
     judge=judge,
@@ -296,7 +309,7 @@ CHECK = Check(
         SeededFault("firewall-rejects", _fails("", "gpu01", REJECTED), Subject("gpu01")),
         SeededFault("firewall-everywhere", _fails("", ""), Subject("gpu03")),
         SeededFault("outgoing-filtered", _fails("gpu03", ""), Subject("gpu03")),
-        SeededFault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu02")),
+        SeededFault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu01")),
         SeededFault(
             "rank-crashes",
             seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGSEGV"),

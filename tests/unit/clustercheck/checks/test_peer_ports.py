@@ -21,15 +21,16 @@ from clustercheck.checks.peer_ports import (
     INWARD,
     JOB,
     ON_THE_WAY,
-    ONE_OTHER,
     OUTWARD,
     arguments_of,
+    closed,
+    judge,
     timeout_of,
     ways_of,
 )
 from clustercheck.jobs import meeting, peer_ports, supervise
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
-from clustercheck.model import Verdict
+from clustercheck.model import Subject, Verdict
 from clustercheck.running.suites import load, suites
 from clustercheck.samples import sample
 
@@ -131,7 +132,11 @@ def outcome(size: int, failed: ConnectionMatrix, most: int = 32) -> JobOutcome:
         }
         for rank in range(size)
     ]
-    return sample.job(JOB, [f"gpu{n:02d}" for n in range(size)], said)
+    return sample.job(JOB, names(size), said)
+
+
+def names(size: int) -> list[str]:
+    return [f"gpu{n:02d}" for n in range(size)]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +145,8 @@ def outcome(size: int, failed: ConnectionMatrix, most: int = 32) -> JobOutcome:
         (3, [(1, 0), (2, 0)], {0}, set(), []),
         (3, [(0, 1), (0, 2)], set(), {0}, []),
         (3, [(0, 1)], set(), set(), [("gpu00", "gpu01")]),
-        (2, [(0, 1)], {1}, set(), []),
-        (2, [(0, 1), (1, 0)], {0, 1}, set(), []),
+        (2, [(0, 1)], set(), set(), [("gpu00", "gpu01")]),
+        (2, [(0, 1), (1, 0)], set(), set(), [("gpu00", "gpu01"), ("gpu01", "gpu00")]),
         (4, [(a, b) for a in range(4) for b in range(4) if a != b], {0, 1, 2, 3}, set(), []),
         (8, [(n, 3) for n in range(8)] + [(5, n) for n in range(8)], {3}, {5}, []),
         (8, [(n, 3) for n in range(8)] + [(1, 6)], {3}, set(), [("gpu01", "gpu06")]),
@@ -203,18 +208,36 @@ def test_a_firewall_is_blamed_on_its_node_and_the_others_go_on(closed: int) -> N
     assert of_node["because"].startswith("dropped after peer-ports: 3 of 3 nodes cannot connect to it")
 
 
-def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:
+def test_of_two_nodes_both_are_suspects() -> None:
     document = run(records(2), Network([(0, 1)]))
-    assert blamed(document) == [("node", "gpu02", None, None)]
-    assert document["culprits"][0]["remedy"] == INWARD + ONE_OTHER
+    assert blamed(document) == [("link", "gpu01", None, "gpu02")]
+    assert document["culprits"][0]["remedy"] == ON_THE_WAY
 
 
-def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_one_of_them_is_left_out() -> None:
+def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_who_misses_it_is_left_out() -> None:
     """A ring that went by this way would wait without success, and blame who waited."""
     document = run(launcher=Network([(2, 1)]))
     assert blamed(document) == [("link", "gpu02", None, "gpu03")]
     assert document["culprits"][0]["remedy"] == ON_THE_WAY
-    assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "not_run", "gpu03": "pass"}
+    assert (
+        f"gpu03 cannot connect to gpu02, others can, cannot tell which of the two it is: {SAID}"
+        in (document["culprits"][0]["because"])
+    )
+    assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "pass", "gpu03": "not_run"}
+
+
+@given(st.integers(3, 12), st.data())
+def test_one_nodes_word_fails_no_other_and_takes_none_out(size: int, data: st.DataObject) -> None:
+    liar = data.draw(st.integers(0, size - 1))
+    named = data.draw(st.sets(st.integers(0, size - 1).filter(lambda n: n != liar), min_size=1))
+    evidence = sample.healthy()
+    told = outcome(size, [(liar, victim) for victim in named])
+    spec = replace(evidence.spec, nodes=tuple(replace(evidence.spec.nodes[0], name=n) for n in names(size)))
+    evidence = replace(evidence, spec=spec, jobs={**evidence.jobs, JOB: told})
+    verdicts = {node: judge(evidence, Subject(node)).verdict for node in names(size)}
+    assert verdicts.pop(f"gpu{liar:02d}") is Verdict.FAIL
+    assert set(verdicts.values()) == {Verdict.PASS}
+    assert set(closed(evidence)) == {f"gpu{liar:02d}"}
 
 
 def test_of_ways_into_one_node_that_are_not_most_of_them_all_are_named() -> None:
