@@ -34,7 +34,7 @@ JOB = all_reduce.JOB
 SOURCE = "NCCL's own log (NCCL_DEBUG=INFO)"
 _VERSION = re.compile(r"NCCL version (\d+)\.(\d+)\.(\d+)")
 _MISMATCHED = re.compile(
-    r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)"
+    r"Mismatched NCCL version detected : rank (\d{1,9}) version (\d{1,9}) rank (\d{1,9}) version (\d{1,9})"
 )
 ONE_VERSION = (
     "Run one image by its digest on all nodes, and look for another libnccl.so that LD_LIBRARY_PATH, "
@@ -111,7 +111,10 @@ def _summary(log: NcclLog, node: str, mine: Sequence[Joined]) -> dict[str, Any]:
 
 
 def _of_another_version(evidence: Evidence) -> dict[str, str]:
-    """By node whose NCCL is not of the version that most ranks have: what was seen, in any launch."""
+    """By node whose NCCL is not of the version that most nodes have: what was seen, in any launch.
+
+    A rank's log tells of its own version alone: what it says of other ranks, they say themselves.
+    """
     launches = [*evidence.attempts.get(JOB, ()), *filter(None, (evidence.jobs.get(HEARD),))]
     apart: dict[str, str] = {}
     for outcome in launches:
@@ -121,15 +124,17 @@ def _of_another_version(evidence: Evidence) -> dict[str, str]:
             if match := _VERSION.search(rank.nccl_log):
                 versions[rank.rank] = ".".join(match.groups())
             for found in _MISMATCHED.findall(rank.nccl_log):
-                versions |= {int(of): _dotted(int(code)) for of, code in (found[:2], found[2:])}
+                for of, code in (found[:2], found[2:]):
+                    if int(of) == rank.rank:
+                        versions[rank.rank] = _dotted(int(code))
         apart |= _minority(versions, node_of)
     return apart
 
 
 def _minority(versions: Mapping[int, str], node_of: Mapping[int, str]) -> dict[str, str]:
-    """By node that runs another version than most ranks; all of them where no version has most."""
-    of_node = {node_of[rank]: version for rank, version in versions.items() if rank in node_of}
-    counts = Counter(of_node[node] for node in node_of.values() if node in of_node).most_common(2)
+    """By node that runs another version than most nodes; all of them where no version has most."""
+    of_node = {node_of[rank]: version for rank, version in versions.items()}
+    counts = Counter(of_node.values()).most_common(2)
     if len(counts) < 2:
         return {}
     (usual, most), (_, second) = counts
@@ -178,11 +183,16 @@ def _idle(evidence: Evidence) -> Evidence:
 def _other_library(evidence: Evidence) -> Evidence:
     """As NCCL ends where one node brings another library: an attempt, and the group again without it."""
     outcome = evidence.jobs[HEARD]
-    warned = "gpu01:1:1 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 16 version 22005 "
-    ranks = [
-        replace(rank, nccl_log=f"{warned}rank {rank.rank} version 22203\n" if rank.node != "gpu03" else "")
-        for rank in outcome.ranks
-    ]
+    first = {"gpu01": (16, 22005, 22203), "gpu02": (16, 22005, 22203), "gpu03": (0, 22203, 22005)}
+
+    def warns(rank: RankOutcome) -> str:
+        other, theirs, own = first[rank.node]
+        return (
+            f"{rank.node}:1:1 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : "
+            f"rank {other} version {theirs} rank {rank.rank} version {own}\n"
+        )
+
+    ranks = [replace(rank, nccl_log=warns(rank)) for rank in outcome.ranks]
     outcome = replace(outcome, job=JOB, ranks=tuple(ranks))
     return replace(evidence, attempts={JOB: (outcome,)})
 

@@ -127,10 +127,42 @@ def test_sockets_are_right_where_no_rdma_port_is_declared() -> None:
 def test_two_nodes_of_two_versions_are_both_named_and_it_is_said_that_none_is_known_to_be_right() -> None:
     two = sample.healthy(nodes=2)
     outcome = two.jobs[HEARD]
-    said = "Mismatched NCCL version detected : rank 8 version 22005 rank 0 version 22203"
-    warned = f"gpu01:1:1 [0] init.cc:9 NCCL WARN {said}"
-    ranks = tuple(replace(rank, nccl_log=warned if rank.rank == 0 else "") for rank in outcome.ranks)
+    logs = {0: mismatch(8, 22005, 0, 22203), 8: mismatch(0, 22203, 8, 22005)}
+    ranks = tuple(replace(rank, nccl_log=logs.get(rank.rank, "")) for rank in outcome.ranks)
     failed = replace(two, attempts={"all_reduce": (replace(outcome, job="all_reduce", ranks=ranks),)})
     results = evaluate(CHECK, failed)
     assert [result.verdict for result in results] == [Verdict.FAIL, Verdict.FAIL]
     assert all("cannot be determined" in result.because for result in results)
+
+
+def mismatch(other: int, theirs: int, rank: int, own: int) -> str:
+    """What a rank says that meets another version than its own."""
+    said = f"rank {other} version {theirs} rank {rank} version {own}"
+    return f"host:1:1 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : {said}\n"
+
+
+def test_a_ranks_log_tells_of_no_other_nodes_version() -> None:
+    """gpu03 says that gpu02 runs another version, of its ranks alone and together with its own."""
+    evidence = sample.healthy()
+    outcome = replace(evidence.jobs[HEARD], job="all_reduce")
+    for lie in (mismatch(8, 21001, 8, 21001), mismatch(8, 21001, 16, 22203)):
+        ranks = tuple(replace(rank, nccl_log=lie) if rank.node == "gpu03" else rank for rank in outcome.ranks)
+        told = replace(evidence, attempts={"all_reduce": (replace(outcome, ranks=ranks),)})
+        assert set(judged(told).values()) == {Verdict.PASS}
+
+
+def test_a_version_has_a_vote_for_each_node_that_runs_it() -> None:
+    """However many ranks gpu03 has."""
+    three = sample.healthy(nodes=3)
+    outcome = three.jobs[HEARD]
+    logs = {"gpu01": (20, 22005, 22203), "gpu02": (20, 22005, 22203), "gpu03": (0, 22203, 22005)}
+    like = outcome.ranks[-1]
+    more = tuple(replace(like, rank=number) for number in range(24, 64))
+    ranks = tuple(
+        replace(rank, nccl_log=mismatch(*logs[rank.node][:2], rank.rank, logs[rank.node][2]))
+        for rank in (*outcome.ranks, *more)
+    )
+    failed = replace(three, attempts={"all_reduce": (replace(outcome, job="all_reduce", ranks=ranks),)})
+    results = {result.subject.node: result for result in evaluate(CHECK, failed)}
+    assert results["gpu03"].because == "NCCL 2.20.5 here, 2.22.3 elsewhere"
+    assert not any("2.22.3 here" in results[node].because for node in ("gpu01", "gpu02"))
