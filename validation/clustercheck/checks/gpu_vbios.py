@@ -9,27 +9,31 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, fai
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.nvidia_smi import SmiGpu, plain_model
 from clustercheck.parse.reading import CannotReadError
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """More than half of the GPUs of its model are right; where no half agrees, nobody can tell who is."""
+    """What more than half of the votes are for is right, one for each node that has GPUs of its model, shared
+    by these; without such a majority nobody can tell.
+    """
     gpu = gpu_of(evidence, subject)
     version = version_of(gpu)
-    counts = evidence.once(_versions)[plain_model(gpu.model)]
+    nodes = evidence.once(_versions)[plain_model(gpu.model)]
+    counts = sum(nodes, Counter[str]())
     total = sum(counts.values())
     if total < 2:
         return not_applicable("no other GPU of its model tells its VBIOS: nothing to compare with")
-    usual, count = counts.most_common(1)[0]
+    usual = find_majority(count_votes(nodes))
     more = {"model": gpu.model, "versions": dict(counts)}
-    if 2 * count <= total:
+    if usual is None:
         others = " and ".join(sorted(set(counts) - {version}))
         because = f"VBIOS {version} here and {others} on equal GPUs: cannot determine which is intended"
         return failed(because, version, "one for all", evidence=more)
     if version != usual:
-        because = f"VBIOS {version}, and {usual} on {count} of {total} GPUs of this model"
+        because = f"VBIOS {version}, and {usual} on {counts[usual]} of {total} GPUs of this model"
         return failed(because, version, usual, evidence=more)
     return passed(version, usual, evidence=more)
 
@@ -41,17 +45,20 @@ def version_of(gpu: SmiGpu) -> str:
     return gpu.vbios
 
 
-def _versions(evidence: Evidence) -> Mapping[str, Counter[str]]:
-    """By model: how many GPUs run which version, on all nodes whose driver answers."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+def _versions(evidence: Evidence) -> Mapping[str, list[Counter[str]]]:
+    """By model, for each node whose driver answers: how many GPUs run which version."""
+    found: dict[str, list[Counter[str]]] = defaultdict(list)
     for node in evidence.reachable:
         try:
             gpus = evidence.nodes[node].smi().gpus
         except CannotReadError:
             continue
+        here: dict[str, Counter[str]] = defaultdict(Counter)
         for gpu in gpus:
             if gpu.vbios not in ("", "N/A"):
-                found[plain_model(gpu.model)][gpu.vbios] += 1
+                here[plain_model(gpu.model)][gpu.vbios] += 1
+        for model, counts in here.items():
+            found[model].append(counts)
     return found
 
 
@@ -73,7 +80,8 @@ CHECK = Check(
     measures="the version of each GPU's VBIOS",
     method="nvidia-smi -q -x, vbios_version, compared with all GPUs of the same model",
     requires="a second GPU of the same model",
-    expectation="as on more than half of the GPUs of its model; without such a majority all differ",
+    expectation="as on more than half of the GPUs of its model, each node with one vote; without such a "
+    "majority all differ",
     remedy="Bring all boards to one version with the server maker's firmware bundle (clocks, power and "
     "error handling are the VBIOS's); a single board that differs has often been replaced: ask for the "
     "update with it.",

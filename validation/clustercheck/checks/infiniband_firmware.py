@@ -6,12 +6,15 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_node, fa
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.rdma import edit_adapter, unread, without_adapter
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.votes import find_majority
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """More than half of the adapters of one board id are right; without such a majority all differ."""
+    """What more than half of the votes are for is right, one for each node with adapters of the board id;
+    without such a majority all differ.
+    """
     adapters = evidence.nodes[str(subject.node)].rdma()
     if not adapters:
         return without_adapter(evidence, subject)
@@ -25,8 +28,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         versions = evidence.fabric.firmware[adapter.board]
         count_of_all = sum(versions.values())
         compared += count_of_all > 1
-        ((usual, count),) = versions.most_common(1)
-        if 2 * count <= count_of_all:
+        usual = find_majority(evidence.fabric.firmware_votes[adapter.board])
+        if usual is None:
             others = " and ".join(sorted(set(versions) - {adapter.firmware}))
             if others:
                 message = (
@@ -36,7 +39,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
                 wrong.append((message, adapter.firmware, others))
         elif adapter.firmware != usual:
             message = (
-                f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
+                f"{adapter.name} has {adapter.firmware}, {versions[usual]} of {count_of_all} such "
+                f"adapters {usual}"
             )
             wrong.append((message, adapter.firmware, usual))
     if wrong:
@@ -61,7 +65,8 @@ CHECK = Check(
     measures="firmware of every RDMA adapter, by its board id",
     method="fw_ver and board_id in /sys/class/infiniband, compared among all adapters of one board id",
     requires="a second adapter of the same board id, on this node or another",
-    expectation="as on more than half of the equal adapters; without such a majority all differ",
+    expectation="as on more than half of the equal adapters, each node with one vote; without such a "
+    "majority all differ",
     remedy="Bring the adapters to one version: `mlxfwmanager --query`, then `mlxfwmanager -u` and a reboot; "
     "the board id (PSID) names the image.",
     severity=Severity.MINOR,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from clustercheck.expect.votes import count_votes
 from clustercheck.parse.infiniband import Port, RdmaAdapter
 
 # The fewest lanes that are not fault of an InfiniBand cable: ports of two lanes came with HDR.
@@ -22,16 +24,18 @@ class Fabric:
     """What was found on all nodes that could be read: adapters by node, and what they have in common.
 
     ``kinds`` says which nodes are equal, ``of_kind`` how many of a kind there are, ``up`` on how many of them
-    the port at a place is up. ``rates`` are the Gb/s of equal adapters' ports that are up, the highest first;
-    ``firmware`` counts the versions of equal adapters.
+    the port at a place is up. ``rates`` are the Gb/s of equal adapters' ports that are up, the highest first,
+    with the nodes' votes; ``firmware`` counts the versions of equal adapters, ``firmware_votes`` has the
+    votes for each.
     """
 
     adapters: Mapping[str, tuple[RdmaAdapter, ...]]
     kinds: Mapping[str, Hashable]
     of_kind: Mapping[Hashable, int]
     up: Mapping[Hashable, Counter[Place]]
-    rates: Mapping[tuple[str, str], Sequence[float]]
+    rates: Mapping[tuple[str, str], Sequence[tuple[float, Fraction]]]
     firmware: Mapping[str, Counter[str]]
+    firmware_votes: Mapping[str, Mapping[str, Fraction]]
 
     def equals(self, node: str) -> int:
         """How many other nodes of its kind were read."""
@@ -48,27 +52,37 @@ class Fabric:
         }
 
     def usual_gbps(self, adapter: RdmaAdapter, port: Port) -> float:
-        """The rate that at least half of the ports of such adapters reach, in Gb/s."""
+        """The rate that at least half of the ports of such adapters reach, in Gb/s, each node with one vote."""
         rates = self.rates[adapter.board, port.link_layer]
-        return rates[(len(rates) - 1) // 2]
+        half, reached = sum((votes for _, votes in rates), Fraction()) / 2, Fraction()
+        for rate, votes in rates:
+            reached += votes
+            if reached >= half:
+                break
+        return rate
 
 
 def compare(adapters: Mapping[str, tuple[RdmaAdapter, ...]], kinds: Mapping[str, Hashable]) -> Fabric:
     """The fabric of these nodes; ``kinds`` says for each which others are equal to it."""
     up: dict[Hashable, Counter[Place]] = defaultdict(Counter)
-    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
-    firmware: dict[str, Counter[str]] = defaultdict(Counter)
+    rates: dict[tuple[str, str], dict[str, Counter[float]]] = defaultdict(lambda: defaultdict(Counter))
+    firmware: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for node, found in adapters.items():
         up[kinds[node]].update(place for place, port in ports(found) if port.up)
         for adapter in found:
             if adapter.firmware:
-                firmware[adapter.board][adapter.firmware] += 1
+                firmware[adapter.board][node][adapter.firmware] += 1
             for port in adapter.ports:
                 if port.up:
-                    rates[adapter.board, port.link_layer].append(port.rate_gbps)
-    ordered = {board: sorted(found, reverse=True) for board, found in rates.items()}
+                    rates[adapter.board, port.link_layer][node][port.rate_gbps] += 1
+    ordered = {
+        board: sorted(count_votes(of_nodes.values()).items(), reverse=True)
+        for board, of_nodes in rates.items()
+    }
+    versions = {board: sum(of_nodes.values(), Counter[str]()) for board, of_nodes in firmware.items()}
+    votes = {board: count_votes(of_nodes.values()) for board, of_nodes in firmware.items()}
     of_kind = Counter(kinds[node] for node in adapters)
-    return Fabric(adapters, kinds, of_kind, up, ordered, firmware)
+    return Fabric(adapters, kinds, of_kind, up, ordered, versions, votes)
 
 
 def ports(adapters: Iterable[RdmaAdapter]) -> list[tuple[Place, Port]]:

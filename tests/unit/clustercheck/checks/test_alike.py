@@ -83,6 +83,16 @@ def test_what_equal_nodes_tell_and_this_one_does_not_is_not_green() -> None:
     assert "microcode" in first.because
 
 
+@pytest.mark.parametrize(("telling", "verdict"), [(1, PASS), (2, NOT_RUN)])
+def test_what_one_node_alone_tells_is_asked_of_nobody(telling: int, verdict: Verdict) -> None:
+    evidence = sample.healthy()
+    for number in (1, 2, 3):
+        release = "1.0" if number > 3 - telling else None
+        change = lambda raw, release=release: raw["firmware"].update(ec_firmware_release=release)  # noqa: E731
+        evidence = seeding.edit(f"gpu{number:02d}", change)(evidence)
+    assert judged(evidence, "firmware-alike")[0].verdict is verdict
+
+
 @pytest.mark.parametrize(
     ("rc", "stdout", "inside"),
     [(1, "none\n", ""), (0, "kvm\n", "kvm"), (0, "systemd-nspawn\n", "systemd-nspawn")],

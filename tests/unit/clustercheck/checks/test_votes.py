@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
 from clustercheck.checks.data_parallel import JOB, commonest_parameters
+from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Verdict
@@ -217,3 +219,54 @@ def test_what_its_processes_say_of_their_training_is_that_nodes_alone(
     found = {r.subject.node: r for r in evaluate(check, with_report(healthy, "paddle_launch", lies))}
     assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
     assert said in found["gpu02"].because
+
+
+def verdicts_of_others(check: str, evidence: Evidence) -> set[Verdict]:
+    (found,) = (each for each in CHECKS if each.id == check)
+    return {result.verdict for result in evaluate(found, evidence) if result.subject.node != "gpu03"}
+
+
+def test_a_node_that_lists_48_gpus_does_not_say_which_vbios_is_right() -> None:
+    def many(root: ElementTree.Element) -> None:
+        for gpu in root.findall("gpu"):
+            seeding_text(gpu, "vbios_version", "66.66.66.66.66")
+            for number in range(1, 6):
+                more = copy.deepcopy(gpu)
+                address = f"{number:08X}:{str(gpu.get('id')).partition(':')[2]}"
+                more.set("id", address)
+                seeding_text(more, "pci/pci_bus_id", address)
+                seeding_text(more, "uuid", f"{gpu.findtext('uuid')}-{number}")
+                root.append(more)
+        seeding_text(root, "attached_gpus", "48")
+
+    lying = seeding.smi_root("gpu03", many)(sample.healthy())
+    assert len(lying.nodes["gpu03"].smi().gpus) == 48
+    assert verdicts_of_others("gpu-vbios", lying) == {Verdict.PASS}
+    (check,) = (each for each in CHECKS if each.id == "gpu-vbios")
+    own = [result for result in evaluate(check, lying) if result.subject.node == "gpu03"]
+    assert {result.verdict for result in own} == {Verdict.FAIL}
+
+
+def seeding_text(element: ElementTree.Element, path: str, text: str) -> None:
+    found = element.find(path)
+    assert found is not None
+    found.text = text
+
+
+@pytest.mark.parametrize(
+    ("check", "firmware", "ports"),
+    [("infiniband-firmware", "20.99.9999", 1), ("infiniband-port", "20.43.2026", 29)],
+)
+def test_nor_which_firmware_and_rate_equal_adapters_have(check: str, firmware: str, ports: int) -> None:
+    def many(raw: dict[str, Any]) -> None:
+        devices = raw["infiniband"]["devices"]
+        like = devices[0]
+        fast = [
+            {**like["ports"][0], "port": str(port), "rate": "400 Gb/sec (4X NDR)"}
+            for port in range(1, ports + 1)
+        ]
+        for number in range(64 - len(devices)):
+            address = {"name": f"mlx5_{100 + number}", "address": f"0001:{number:02x}:00.0"}
+            devices.append({**copy.deepcopy(like), **address, "fw_ver": firmware, "ports": fast})
+
+    assert verdicts_of_others(check, seeding.edit("gpu03", many)(sample.healthy())) == {Verdict.PASS}

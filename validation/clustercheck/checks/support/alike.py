@@ -59,7 +59,7 @@ def judge_alike(
 ) -> Finding:
     """Every trait against equal nodes. More than half of them are right; else nobody can tell who is.
 
-    A node that does not tell what its equals tell is not judged, except what it ``may_lack``.
+    A node that does not tell what most of its equals tell is not judged, except what it ``may_lack``.
     """
     node = str(subject.node)
     mine = traits_of(evidence.nodes[node])
@@ -81,7 +81,8 @@ def judge_alike(
         return failed(
             because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}}
         )
-    if hidden := sorted(told.counts.keys() - {*mine, *may_lack}):
+    usual = {trait for trait, counts in told.counts.items() if 2 * sum(counts.values()) > nodes - 1}
+    if hidden := sorted(usual - {*mine, *may_lack}):
         return not_run(f"cannot read: this node does not report its {', '.join(hidden)}, equal nodes do")
     return passed(_joined(mine), f"as on {nodes - 1} equal node(s)", evidence=dict(mine))
 
