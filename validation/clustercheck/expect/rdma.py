@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from clustercheck.expect.votes import count_votes
 from clustercheck.parse.infiniband import Port, RdmaAdapter
@@ -52,14 +53,10 @@ class Fabric:
         }
 
     def usual_gbps(self, adapter: RdmaAdapter, port: Port) -> float:
-        """The rate that at least half of the ports of such adapters reach, in Gb/s, each node with one vote."""
+        """The rate that at least half of such adapters' ports reach, in Gb/s, each node with one vote."""
         rates = self.rates[adapter.board, port.link_layer]
-        half, reached = sum((votes for _, votes in rates), Fraction()) / 2, Fraction()
-        for rate, votes in rates:
-            reached += votes
-            if reached >= half:
-                break
-        return rate
+        half, reached = sum((votes for _, votes in rates), Fraction()) / 2, accumulate(v for _, v in rates)
+        return next(rate for (rate, _), votes in zip(rates, reached) if votes >= half)
 
 
 def compare(adapters: Mapping[str, tuple[RdmaAdapter, ...]], kinds: Mapping[str, Hashable]) -> Fabric:

@@ -1,4 +1,4 @@
-"""Which value is the right one of what equal parts have: every node has one vote, however many parts it lists."""
+"""Which value of equal parts is the right one: every node has one vote, however many parts it lists."""
 
 from __future__ import annotations
 
