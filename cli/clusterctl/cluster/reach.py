@@ -28,6 +28,9 @@ KEY_FAMILIES: tuple[tuple[str, ...], ...] = (
     ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
     ("rsa-sha2-512", "rsa-sha2-256"),
 )
+# Key exchanges with numbers that are large, or that the host chooses, keep the interpreter busy for seconds
+# and all other hosts waiting. Every OpenSSH of a supported system has elliptic curves.
+COSTLY_EXCHANGES = "diffie-hellman-"
 # sshd drops us at MaxAuthTries, 6 by default, before we are done: one less, for the password.
 MOST_KEYS = 5
 MAX_REASON = 500
@@ -101,7 +104,9 @@ def handshake(
         transport.daemon = True
         transport.banner_timeout = transport.auth_timeout = deadline.left()
         try:
-            transport.get_security_options().key_types = tuple(key_types)
+            options = transport.get_security_options()
+            options.key_types = tuple(key_types)
+            options.kex = tuple(name for name in options.kex if not name.startswith(COSTLY_EXCHANGES))
             _start(transport, deadline)
             yield transport
         except ReachError:

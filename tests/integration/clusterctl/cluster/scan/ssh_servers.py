@@ -96,12 +96,18 @@ def ssh_server(
     users: Mapping[str, paramiko.PKey] | None = None,
     passwords: Mapping[str, str] | None = None,
     answer: str | None = ANSWER,
+    exchanges: Sequence[str] = (),
 ) -> Iterator[Served]:
-    """Serve SSH until the block ends. ``answer`` is what any command prints; None: it never ends."""
+    """Serve SSH until the block ends. ``answer`` is what any command prints; None: it never ends.
+
+    ``exchanges`` are the key exchanges that it offers, all where it names none.
+    """
     stop = threading.Event()
 
     def talk(client: socket.socket, served: Served) -> None:
         transport = paramiko.Transport(client)
+        if exchanges:
+            transport.get_security_options().kex = tuple(exchanges)
         for key in keys:
             transport.add_server_key(key)
         session = Session(served, users or {}, passwords or {})

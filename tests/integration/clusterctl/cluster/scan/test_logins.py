@@ -291,6 +291,42 @@ def test_a_host_that_sends_without_end_before_its_key_is_left(
     assert acting_characters(reached.because) == []
 
 
+@pytest.mark.parametrize(
+    ("exchange", "state"),
+    [
+        ("curve25519-sha256@libssh.org", "ok"),
+        ("ecdh-sha2-nistp256", "ok"),
+        ("ecdh-sha2-nistp521", "ok"),
+        ("diffie-hellman-group14-sha256", "incompatible"),
+        ("diffie-hellman-group16-sha512", "incompatible"),
+    ],
+)
+def test_no_host_makes_us_compute_a_key_exchange_that_others_wait_for(
+    directory: ClusterDirectory, keys: Keys, exchange: str, state: str
+) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}, exchanges=[exchange]) as served:
+        pin(directory, served.port, keys.host)
+        assert one(directory, keys, served.port).state == state
+
+
+def test_no_key_exchange_is_offered_whose_numbers_the_host_chooses(
+    directory: ClusterDirectory, keys: Keys
+) -> None:
+    heard = bytearray()
+
+    def hear(client: socket.socket, served: Served) -> None:
+        client.settimeout(LIMIT_S)
+        client.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+        while b"ssh-ed25519" not in heard and (part := client.recv(4096)):
+            heard.extend(part)
+
+    with listening(hear, threading.Event()) as served:
+        pin(directory, served.port, keys.host)
+        assert one(directory, keys, served.port).state == "closed"
+    assert b"curve25519-sha256" in heard
+    assert b"diffie-hellman" not in heard
+
+
 def test_a_host_whose_packets_cannot_be_read_fails_alone(directory: ClusterDirectory, keys: Keys) -> None:
     """paramiko raises anything at all on them, not only its own errors."""
     name_list = struct.pack(">I", 2) + b"\xff\xfe"  # no UTF-8
