@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -69,18 +69,21 @@ def release(
         ours = {host: answer for host, answer in found.items() if answer.holder and answer.holder.run == run}
         if not ours and not unasked:
             raise _nothing_of(run, found)
-        _refuse_alive({answer.holder for answer in ours.values() if answer.holder}, dead=dead)
-        at_work = {
+        alive = _alive({host: answer.holder for host, answer in ours.items() if answer.holder}, dead=dead)
+        for host, refusal in alive.items():
+            console.say(f"{host}: not released: {refusal.what}, {refusal.where}. {refusal.hint}")
+        jobs = {
             host: f"job {', '.join(answer.jobs)} still runs on it"
             for host, answer in ours.items()
-            if answer.jobs
+            if answer.jobs and host not in alive
         }
-        for host, why in at_work.items():
+        for host, why in jobs.items():
             console.say(f"{host}: not released: {why}; run this again when it has finished")
+        at_work = {host: refusal.what for host, refusal in alive.items()} | jobs
         holding = {
             host: answer.holder for host, answer in ours.items() if answer.holder and host not in at_work
         }
-        # A run has one lease; if nodes say otherwise, each is freed of what it showed.
+        # A run has one lease; if nodes say otherwise, each is freed of what it showed, or not.
         leases = hosts_by(holding)
         left = unasked | at_work
         if holding and _agreed(leases, yes=yes):
@@ -119,26 +122,42 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
     return yes or console.confirm("Has it died, and should its leases be released?")
 
 
-def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
-    for lease in leases:
-        where = f"process {lease.pid} on this machine"
-        match life(lease):
-            case Life.HERE:
-                raise ClusterctlError(
-                    f"{lease.holder} is still at work",
-                    code="unlock.alive",
-                    where=where,
-                    hint="Wait until it has finished, or end it with Ctrl-C: it releases idle nodes.",
-                )
-            case Life.UNSEEN if not dead:
-                raise ClusterctlError(
-                    f"whether {lease.holder} is still at work cannot be seen from here",
-                    code="unlock.unseen",
-                    where=f"{where}, of another user or in another container",
-                    hint="Look there, or as root. If it has certainly died: add --dead.",
-                )
-            case _:
-                pass
+def _alive(holding: Mapping[str, Lease], *, dead: bool) -> dict[str, ClusterctlError]:
+    """The nodes whose lease is of a process that may live, with why they are not released.
+
+    What a lease says is its node's word, and counts for the nodes that show the same. Raises the first
+    refusal where no node is left.
+    """
+    found = {
+        host: refusal
+        for lease, hosts in hosts_by(holding).items()
+        if (refusal := _refusal(lease, dead=dead)) is not None
+        for host in hosts
+    }
+    if found and len(found) == len(holding):
+        raise next(iter(found.values()))
+    return found
+
+
+def _refusal(lease: Lease, *, dead: bool) -> ClusterctlError | None:
+    where = f"process {lease.pid} on this machine"
+    match life(lease):
+        case Life.HERE:
+            return ClusterctlError(
+                f"{lease.holder} is still at work",
+                code="unlock.alive",
+                where=where,
+                hint="Wait until it has finished, or end it with Ctrl-C: it releases idle nodes.",
+            )
+        case Life.UNSEEN if not dead:
+            return ClusterctlError(
+                f"whether {lease.holder} is still at work cannot be seen from here",
+                code="unlock.unseen",
+                where=f"{where}, of another user or in another container",
+                hint="Look there, or as root. If it has certainly died: add --dead.",
+            )
+        case _:
+            return None
 
 
 def _nothing_of(run: str, found: Mapping[str, LeaseAnswer]) -> ClusterctlError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from clusterctl.cluster import quarantine
-from clusterctl.engine.lease import lease_of
+from clusterctl.engine.lease import _born, lease_of
 from clusterctl.runs.store import RunStore
 
 from .played import lease_of_another, records
@@ -25,6 +25,18 @@ def test_unlock_frees_exactly_the_nodes_of_that_run(clusterctl, ansible, capsys)
     assert ansible.holds == {"gpu02": other}
     assert clusterctl("leases", "release", run_id, "--yes") == 2
     assert "no node holds a lease of" in capsys.readouterr().err
+
+
+def test_a_node_whose_lease_names_a_living_process_keeps_no_other_node(clusterctl, ansible, capsys):
+    dead = lease_of_another()
+    lying = {**dead, "pid": 1, "born": _born(1)}
+    ansible.holds = {"gpu01": dead, "gpu02": lying, "gpu03": dead}
+    assert clusterctl("leases", "release", dead["run"], "--yes", "--dead", "--json") == 3
+    lines, messages = records(capsys)
+    assert lines[-1]["freed"] == ["gpu01", "gpu03"]
+    assert "is still at work" in lines[-1]["left"]["gpu02"]
+    assert "gpu02: not released: " in messages
+    assert ansible.holds == {"gpu02": lying}
 
 
 def test_unlock_asks_and_takes_no_for_an_answer(clusterctl, ansible, monkeypatch, capsys):
