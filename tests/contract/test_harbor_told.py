@@ -156,3 +156,28 @@ def test_a_field_that_is_named_as_the_password_is_not_quoted(tmp_path: Path) -> 
     ):
         site.client.every("rules", "/rules", answers.ImmutableRuleAnswer)
     assert PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"again": PASSWORD}, {PASSWORD: [{"x": PASSWORD}]}, [[PASSWORD]], {"x": "A" * 1_000_000}, 10**3000],
+    ids=["value", "key", "list", "long", "number"],
+)
+def test_nor_does_an_object_where_harbors_api_has_a_text(
+    harbor: StandIn, tmp_path: Path, twisted: Twist, capsys: pytest.CaptureFixture[str], value: Any
+) -> None:
+    raw: dict[str, Any] = {**NOTHING, **ROBOT}
+    applied(harbor.url, tmp_path, raw)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or "/robots" not in asked.target or not isinstance(given.body, list):
+            return given
+        body = [{**json.loads(json.dumps(one)), "description": value} for one in given.body]
+        return Answer(200, body, given.headers)
+
+    twisted(twist)
+    done = applied(harbor.url, tmp_path, raw)
+    said = shown(done, capsys)
+    assert "description" in said
+    assert PASSWORD not in said
+    assert len(said) < 10_000

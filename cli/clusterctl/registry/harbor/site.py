@@ -75,10 +75,22 @@ class Site:
         if isinstance(value, str):
             return self.public(value)
         if isinstance(value, list | tuple | set | frozenset):
-            some = sorted(map(str, value))[:MAX_SHOWN]
+            some = sorted(str(self._masked(one)) for one in value)[:MAX_SHOWN]
             more = [f"... and {len(value) - len(some)} more"] if len(value) > len(some) else []
             return [*map(self.public, some), *more]
-        return value
+        if value is None or isinstance(value, bool):
+            return value
+        # Of anything else as it would be printed: an object where Harbor's API has a text, a huge number.
+        printed = str(self._masked(value))
+        return value if printed == self.public(printed) == str(value) else self.public(printed)
+
+    def _masked(self, value: Any) -> Any:
+        """The same with texts masked before they are printed in quotes, with what that escapes."""
+        if isinstance(value, str):
+            return self.client.hidden.mask(value)
+        if isinstance(value, dict):
+            return {self._masked(str(key)): self._masked(one) for key, one in value.items()}
+        return [self._masked(one) for one in value] if isinstance(value, list) else value
 
     def id_of(self, kind: str, name: str) -> int:
         """The number of an object that must be there. Raises Deferred where it is not."""
