@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.bounded_file import is_there
 from clusterctl.cluster.untrusted import ExitCode, HostAnswer, Message, Sentence, read_answer_as
@@ -23,6 +25,9 @@ from clusterctl.runs.store import Run, RunStore, UnreadableRun
 
 # How long one query waits on the node before it is reported again that the job still runs.
 WAIT_A_ROUND_S = 20.0
+MAX_REASON = 300  # of what a job said, on the terminal; all of it is in the journal
+# Jobs that a node names and no journal does: an interrupted run leaves one, and its node may name any number.
+MAX_UNASKED = 32
 LOST = "the node was restarted, or the job was killed, before it wrote its result"
 # States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
@@ -118,6 +123,8 @@ def recover(
     deadline = time.monotonic() + wait_limit_s
     asking = {host: [job_id for h, job_id in jobs if h == host] for host in hosts}
     wait_s = 0.0
+    unasked: Counter[str] = Counter()
+    met: set[tuple[str, str]] = set()
     while asking:
         variables = {**(extra_vars or {}), "clusterctl_jobs": asking, "clusterctl_jobs_wait_s": wait_s}
         answers = _ask(
@@ -132,6 +139,11 @@ def recover(
         running: dict[str, list[str]] = {}
         for host, found in answers.items():
             for job in found:
+                if (host, job.id) not in jobs and (host, job.id) not in met:
+                    if unasked[host] >= MAX_UNASKED:
+                        continue
+                    unasked[host] += 1
+                    met.add((host, job.id))
                 if job.state == "running":
                     running.setdefault(host, []).append(job.id)
                 elif (host, job.id) not in finished:
@@ -226,7 +238,7 @@ def _finished(host: str, job: JobAnswer) -> JobFinished:
 def _sentence(job: JobFinished) -> str:
     if job.lost:
         return f"{job.host}: job {job.job_id} was lost: {job.msg}"
-    reason = job.msg.splitlines()[0] if job.msg else f"exit code {job.rc}"
+    reason = one_line(job.msg, MAX_REASON) or f"exit code {job.rc}"
     how = f"failed: {reason}" if job.failed else "succeeded"
     return f"{job.host}: job {job.job_id} of the earlier run {how}"
 

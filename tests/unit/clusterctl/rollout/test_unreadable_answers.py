@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from tests.support.drift_answers import read_recorded
@@ -10,14 +11,25 @@ from tests.support.hostile import acting_characters
 
 from clustercheck.launch.transport import Completed
 from clusterctl.cluster.inventory import Host
+from clusterctl.engine.events import JobStarted
 from clusterctl.engine.lease_nodes import _answer
-from clusterctl.engine.ledger import HostRecord, HostState
-from clusterctl.engine.recovery import JobAnswer, _finished, read_jobs
+from clusterctl.engine.ledger import HostRecord, HostState, Ledger
+from clusterctl.engine.recovery import (
+    MAX_REASON,
+    MAX_UNASKED,
+    JobAnswer,
+    LeftBehind,
+    _finished,
+    read_jobs,
+    recover,
+)
+from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import pulls
 from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT
 from clusterctl.rollout.drift.replay import read_answers
 from clusterctl.rollout.drift.report import build_report, fingerprint_answers
 from clusterctl.rollout.waves import Wave
+from clusterctl.runs.store import UnreadableRun
 
 ODD = [None, True, 1, "x", [], [1], {}, {"a": 1}, [[]], "\x1b[2J"]
 
@@ -71,6 +83,35 @@ def test_a_job_of_which_nothing_can_be_read_stays_open():
         assert ended.rc is None or isinstance(ended.rc, int)
     for odd_answer in ODD:
         assert read_jobs(odd_answer) == []
+
+
+def test_jobs_that_a_node_makes_up_fill_neither_the_terminal_nor_the_journal(tmp_path):
+    """As one that names a thousand others each round, and one that never ends."""
+    rounds = iter(range(100))
+    said, asked = [], []
+
+    def runner(request, _on_event):
+        number = next(rounds)
+        asked.append(request.extra_vars["clusterctl_jobs"])
+        more = [{"id": f"j{number}.{n}", "state": "running" if n % 2 else "finished", "failed": True,
+                 "msg": "A" * 900 + "\nB"} for n in range(2, 900)]  # fmt: skip
+        mine = {"id": "j0.1", "state": "running" if number < 50 else "finished"}
+        ledger = Ledger(request.hosts)
+        ledger.hosts["gpu01"].facts = {"jobs": [*(more if number < 50 else []), mine]}
+        states = dict.fromkeys(request.hosts, HostState.GOOD)
+        return SimpleNamespace(interrupted=False, states=states, ledger=ledger, reasons={})
+
+    run = UnreadableRun(tmp_path, ClusterctlError("it cannot be read", code="runs.unreadable"))
+    left = [LeftBehind(run, (JobStarted(at=1.0, host="gpu01", job_id="j0.1"),))]
+    ended = recover(
+        SimpleNamespace(), left, inventory=tmp_path, hosts=["gpu01"], declared=["gpu01"], forks=1,
+        run_directory=tmp_path, say=said.append, runner=runner,
+    )  # fmt: skip
+    assert len(ended) <= MAX_UNASKED + 1
+    assert ("gpu01", "j0.1") in {(job.host, job.job_id) for job in ended}
+    assert sum(len(jobs) for each in asked for jobs in each.values()) <= (MAX_UNASKED + 1) * len(asked)
+    failures = [line for line in said if "failed" in line]
+    assert failures and max(map(len, failures)) <= MAX_REASON + 100
 
 
 @pytest.mark.parametrize(
