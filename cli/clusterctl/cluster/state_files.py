@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.trust import find_objection_to_state
 
 MAX_NAME = 200  # of at most 255 bytes, with what is added
 
@@ -53,6 +56,19 @@ def write_replacement(path: Path, text: str | Iterable[str], mode: int | None) -
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def create_private(path: Path) -> BufferedWriter:
+    """A new file that only its owner may open, whatever the umask and a default access list of its directory
+    say: who has it whole and verified lets others read it. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    stream = os.fdopen(descriptor, "wb")
+    if because := find_objection_to_state(path, os.fstat(descriptor)):  # of a filesystem with its own modes
+        stream.close()
+        path.unlink()
+        raise OSError(errno.EACCES, f"what is written there {because}", str(path))
+    return stream
 
 
 def _sync_directory(directory: Path) -> None:

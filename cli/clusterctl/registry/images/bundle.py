@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from clustercheck.parse.plain_text import one_line, plain_text
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_regular, read_bounded
 from clusterctl.cluster.record import Record
+from clusterctl.cluster.state_files import create_private
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.resolve import MAX_MANIFESTS
 from clusterctl.registry.oci.answers import MAX_BLOB_BYTES, UnreadableError, read_document
@@ -27,6 +28,7 @@ from clusterctl.registry.oci.manifest import LARGEST, MAX_LAYERS
 
 INDEX = "bundle.json"
 PARTS = "parts"
+PART_MODE = 0o644
 SCHEMA: Literal[1] = 1
 
 # An index says of a file about 300 bytes. What is larger or has more is neither made nor read.
@@ -270,13 +272,14 @@ def cut(source: BufferedReader, directory: Path, most: int) -> Item:
 
 def _cut_one(stream: IO[bytes], temporary: Path, most: int, whole: Any) -> BundlePart:
     found, size = hashlib.sha256(), 0
-    with temporary.open("xb") as target:
+    with create_private(temporary) as target:
         while size < most and (piece := stream.read(min(PIECE, most - size))):
             target.write(piece)
             found.update(piece)
             whole.update(piece)
             size += len(piece)
         target.flush()
+        os.fchmod(target.fileno(), PART_MODE)
         os.fsync(target.fileno())
     return BundlePart(sha256=found.hexdigest(), size=size)
 

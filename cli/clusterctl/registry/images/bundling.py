@@ -22,8 +22,8 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.trust import require_trusted, require_trusted_place
+from clusterctl.cluster.state_files import create_private, replace_file
+from clusterctl.cluster.trust import find_objection, require_trusted, require_trusted_place
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
@@ -32,6 +32,7 @@ from clusterctl.registry.images.bundle import (
     MAX_INDEX_BYTES,
     MAX_INDEX_VALUES,
     MAX_PARTS,
+    PART_MODE,
     PARTS,
     Bundle,
     BundledFile,
@@ -200,11 +201,12 @@ class Bundler:
                     hint="Raise --part-size.",
                 )
             if move and size <= most:
-                parts.mkdir(exist_ok=True)
+                parts.mkdir(mode=0o755, exist_ok=True)
                 name = path.name
                 item = Item.model_validate(
                     {"sha256": name, "size": size, "parts": [{"sha256": name, "size": size}]}
                 )
+                os.fchmod(source.fileno(), PART_MODE)
                 path.replace(parts / name)
             else:
                 item = cut(source, parts, most)
@@ -248,7 +250,9 @@ class Bundler:
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
         path = self.spool.root / manifest.digest.removeprefix("sha256:")
-        path.write_bytes(manifest.raw)
+        path.unlink(missing_ok=True)  # of an earlier try
+        with create_private(path) as stream:
+            stream.write(manifest.raw)
         item = self._cut(path, manifest.digest, most, move=True)
         return BundledManifest(media_type=manifest.media_type, item=item)
 
@@ -280,7 +284,7 @@ class Bundler:
             return None
         parts = self.directory / PARTS
         if item.size != sum(part.size for part in item.parts) or any(
-            (parts / part.sha256).is_symlink() for part in item.parts
+            (parts / part.sha256).is_symlink() or find_objection(parts / part.sha256) for part in item.parts
         ):
             return None
         if check(Media([self.directory]), item) is not None:

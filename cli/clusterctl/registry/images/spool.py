@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.directory import state_access
+from clusterctl.cluster.trust import find_objection_to_state
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.oci.client import PIECE, Registry
 from clusterctl.registry.oci.errors import RegistryError, stopped
@@ -60,17 +61,19 @@ class Spool:
                     where=str(self.root),
                     hint="Wait until it has ended; what it brings need not come twice.",
                 ) from None
-            self._remove_links()
+            self._remove_foreign()
             yield
         finally:
             os.close(descriptor)
 
-    def _remove_links(self) -> None:
-        """Remove links and other special files: what is written here would go elsewhere."""
+    def _remove_foreign(self) -> None:
+        """Remove links and other special files: what is written here would go elsewhere. So does what others
+        can write, who would change it after it was verified."""
         with state_access():
             for path in self.root.iterdir():
                 state = path.lstat()
                 is_ours = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+                is_ours = is_ours and not find_objection_to_state(path, state)
                 if _OURS.fullmatch(path.name) and not (is_ours or stat.S_ISDIR(state.st_mode)):
                     path.unlink()
 
@@ -241,7 +244,7 @@ class Spool:
 
 
 def _follow_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from clusterctl.cluster.bounded_file import open_without_links
 from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.state_files import create_private
 from clusterctl.cluster.trust import find_objection, require_trusted_place
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
@@ -105,10 +107,10 @@ def _make_place(directory: Path, place: PurePosixPath) -> Path:
 def _put(media: Media, file: BundledFile, target: Path) -> None:
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("xb") as stream:
+        with create_private(temporary) as stream:
             for piece in media.pieces(file.item):
                 stream.write(piece)
-        temporary.chmod(0o755 if file.executable else 0o644)
+            os.fchmod(stream.fileno(), 0o755 if file.executable else 0o644)  # it is verified
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

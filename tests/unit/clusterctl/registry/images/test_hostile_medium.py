@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree
-from clusterctl.registry.images.bundle import INDEX, PARTS, Media
+from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
 from clusterctl.registry.images.bundling import INCOMING, NOTE, Bundler, BundleRecipe, MadeBundle, _key
 from clusterctl.registry.images.outcome import TransferState
 from clusterctl.registry.images.spool import JOURNAL, Spool
@@ -371,3 +373,96 @@ def test_packages_that_need_one_place_are_refused(tmp_path: Path) -> None:
     # Two indexes with the same bytes are one file under their digest.
     both = [("http://host/x/Packages", files[0]), ("http://host/x/Sources", files[1])]
     assert len(apt_tree.places_of([], both)) == 3
+
+
+def others_have_an_access_list(directory: Path) -> None:
+    """What is made in it lets another user write, whatever the umask, as `setfacl -d -m u:65534:rwx` does."""
+    none = 0xFFFFFFFF
+    entries = [(1, 7, none), (2, 7, NOBODY), (4, 5, none), (0x10, 7, none), (0x20, 5, none)]
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(directory, "system.posix_acl_default", packed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error.strerror}")
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("access_list", [False, True])
+def test_what_is_put_can_be_opened_by_nobody_else_before_it_is_verified(
+    access_list: bool, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    tree.mkdir(0o755)
+    (tree / "install.sh").write_text("echo good")
+    (tree / "install.sh").chmod(0o755)
+    made = make(tmp_path / "usb", source, Tree("sub", tree))
+    assert made.index is not None
+    out.mkdir(0o755)
+    if access_list:
+        others_have_an_access_list(out)
+    modes, pieces = [], Media.pieces
+
+    def watched(media: Media, item: Item) -> Iterator[bytes]:
+        for piece in pieces(media, item):
+            yield piece
+            modes.extend(path.stat().st_mode & 0o777 for path in (out / "sub").iterdir())
+
+    monkeypatch.setattr(Media, "pieces", watched)
+    put_files(Media([tmp_path / "usb"]), made.index, out)
+    assert modes == [0o600]
+    assert (out / "sub/install.sh").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("part_size", [4, 1 << 20])
+def test_parts_of_a_bundle_can_be_written_by_nobody_else_from_the_first_byte_on(
+    part_size: int, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usb, tree, modes, fsync = tmp_path / "usb", tmp_path / "tree", [], os.fsync
+    tree.mkdir(0o755)
+    (tree / "one").write_text("one of the files")
+    usb.mkdir(0o755)
+    others_have_an_access_list(usb)
+    passing = Spool._coming
+
+    def watched(spool: Spool, *arguments: Any) -> Iterator[bytes]:
+        for piece in passing(spool, *arguments):
+            modes.extend(path.stat().st_mode & 0o077 for path in spool.root.glob("*.part"))
+            yield piece
+
+    monkeypatch.setattr(Spool, "_coming", watched)
+    monkeypatch.setattr(os, "fsync", lambda one: (modes.append(os.fstat(one).st_mode & 0o022), fsync(one)))
+    bundler = Bundler(usb, lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
+    with bundler.held():
+        made = bundler.make(BundleRecipe("lab", "", [source.image], [Tree("sub", tree)], part_size))
+    assert made.index is not None
+    assert set(modes) == {0}
+    assert {path.stat().st_mode & 0o777 for path in (usb / PARTS).iterdir()} == {0o644}
+    assert (usb / PARTS).stat().st_mode & 0o022 == 0
+
+
+def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_anew(
+    source: Source, tmp_path: Path
+) -> None:
+    usb = tmp_path / "usb"
+    (usb / INCOMING).mkdir(parents=True)
+    part = usb / INCOMING / f"{sha256(LAYER)}.part"
+    part.write_bytes(LAYER[:4])
+    part.chmod(0o666)
+    descriptor = os.open(part, os.O_RDWR)  # of the other user
+    assert make(usb, source).index is not None
+    finished = usb / PARTS / sha256(LAYER)
+    os.pwrite(descriptor, b"evil", 0)
+    os.close(descriptor)
+    assert finished.read_bytes() == LAYER
+    finished.chmod(0o666)
+    before = finished.stat().st_ino
+    assert make(usb, source).index is not None
+    assert (finished.stat().st_ino != before, finished.stat().st_mode & 0o777) == (True, 0o644)
