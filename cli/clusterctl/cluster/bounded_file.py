@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -92,13 +93,20 @@ def open_without_links(path: Path) -> BufferedReader:
 
     Raises OSError for a link, too.
     """
+    with directory_without_links(path.parent) as here:
+        return _as_regular(os.open(path.name, READ | os.O_NOFOLLOW, dir_fd=here))
+
+
+@contextmanager
+def directory_without_links(path: Path) -> Iterator[int]:
+    """A descriptor of a directory (``O_PATH``), found as open_without_links finds a file. Raises OSError."""
     here = os.open("/", PASS)
     try:
-        for name in path.parts[1:-1]:
+        for name in path.parts[1:]:
             inner = os.open(name, PASS | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = inner
-        return _as_regular(os.open(path.name, READ | os.O_NOFOLLOW, dir_fd=here))
+        yield here
     finally:
         os.close(here)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from functools import partial
 from pathlib import Path
 
 import click
 
 from clusterctl import console
+from clusterctl.cluster.bounded_file import directory_without_links
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.cluster.state_files import write_replacement
 from clusterctl.cluster.trust import MAX_LINKS, follow_own_links, trusted_users
@@ -66,18 +68,44 @@ def _write(output: Path, text: str) -> None:
     """
     target = output
     for _ in range(MAX_LINKS):
-        target = follow_own_links(target.parent) / target.name
-        if not target.is_symlink():
-            break
-        if target.lstat().st_uid not in trusted_users():
-            raise OSError(errno.EACCES, f"{target} is a link that another user made")
-        if target.parent.is_relative_to("/proc"):
-            break  # the kernel's: it leads to what is open, whatever its text says
-        target = target.parent / target.readlink()
-    if target.is_symlink() or (target.exists() and not target.is_file()):
-        if target.is_fifo() and target.lstat().st_uid not in trusted_users():
-            raise OSError(errno.EACCES, f"{target} is a pipe that another user made")
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as stream:
+        parent = follow_own_links(target.parent)
+        with directory_without_links(parent) as here:
+            leads_to = _write_in(here, parent / target.name, text)
+        if leads_to is None:
+            return
+        target = parent / leads_to
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _write_in(directory: int, target: Path, text: str) -> Path | None:
+    """Write to what is there, which is opened once, or tell where a link of the operator's leads.
+
+    By descriptors: others may exchange what lies in a directory that they can write. Raises OSError.
+    """
+    try:
+        found = os.open(target.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        write_replacement(_by_descriptor(directory) / target.name, text, mode=None)
+        return None
+    try:
+        state = os.fstat(found)
+        is_link, is_pipe = stat.S_ISLNK(state.st_mode), stat.S_ISFIFO(state.st_mode)
+        if (is_link or is_pipe) and state.st_uid not in trusted_users():
+            kind = "link" if is_link else "pipe"
+            raise OSError(errno.EACCES, f"{target} is a {kind} that another user made")
+        is_kernels = is_link and target.is_relative_to("/proc")  # to what is open, whatever its text says
+        if is_link and not is_kernels:
+            return Path(os.readlink("", dir_fd=found))
+        if stat.S_ISREG(state.st_mode):
+            write_replacement(_by_descriptor(directory) / target.name, text, mode=None)
+            return None
+        way = target if is_kernels else _by_descriptor(found)
+        with os.fdopen(os.open(way, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as stream:
             stream.write(text)
-    else:
-        write_replacement(target, text, mode=None)
+        return None
+    finally:
+        os.close(found)
+
+
+def _by_descriptor(descriptor: int) -> Path:
+    return Path(f"/proc/self/fd/{descriptor}")

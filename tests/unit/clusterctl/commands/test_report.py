@@ -13,6 +13,7 @@ from tests.support.validated_site import call, result, validated
 
 from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.commands import report
 from clusterctl.report import files
 from clusterctl.runs.store import RunStore
 
@@ -104,6 +105,49 @@ def test_no_report_goes_through_another_users_link_to_a_directory(site, tmp_path
         assert call(site, "report", identity, "--output", str(output)) == 2
         assert f"{way} is a link that another user made" in capsys.readouterr().err
     assert (tmp_path / "victim/report").read_text() == "mine"
+
+
+@pytest.mark.parametrize("look", ["stat", "fstat"])
+def test_a_file_that_becomes_a_link_after_it_was_looked_at_is_not_followed(site, tmp_path, monkeypatch, look):
+    victim, target = tmp_path / "victim", tmp_path / "report.md"
+    victim.write_text("mine")
+    target.write_text("an earlier report")
+    identity, looked_at = validated(site), target.stat().st_ino
+    of_kernel = getattr(os, look)
+
+    def exchanged(what, **more):
+        state = of_kernel(what, **more)
+        of_itself = look == "fstat" or more.get("follow_symlinks") is False
+        if state.st_ino == looked_at and of_itself and not os.path.islink(target):  # noqa: PTH114
+            target.unlink()
+            target.symlink_to("victim")
+        return state
+
+    monkeypatch.setattr(os, look, exchanged)
+    assert call(site, "report", identity, "--output", str(target)) == 0
+    assert victim.read_text() == "mine"
+    assert "PASS" in target.read_text()
+
+
+def test_a_directory_that_becomes_a_link_after_it_was_looked_at_is_not_followed(
+    site, tmp_path, capsys, monkeypatch
+):
+    way, victim = tmp_path / "way", tmp_path / "victim"
+    for directory in (way, victim):
+        directory.mkdir()
+        (directory / "report.md").write_text("mine")
+    identity, of_walk = validated(site), report.follow_own_links
+
+    def exchanged(path):
+        found = of_walk(path)
+        way.rename(tmp_path / "gone")
+        way.symlink_to("victim")
+        return found
+
+    monkeypatch.setattr(report, "follow_own_links", exchanged)
+    assert call(site, "report", identity, "--output", str(way / "report.md")) == 2
+    assert "report.not-written" in capsys.readouterr().err
+    assert (victim / "report.md").read_text() == "mine"
 
 
 def test_a_report_into_a_pipe(site, tmp_path):
