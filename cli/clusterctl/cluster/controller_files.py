@@ -6,17 +6,20 @@ nobody else may be able to change where a path leads, nor put a file where none 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, require_private
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, require_private
 from clusterctl.cluster.groups import REGISTRY
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import role_defaults, setting
+from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
 from clusterctl.cluster.trust import check_path, find_objection_to_state
 from clusterctl.errors import ClusterctlError
 
@@ -48,7 +51,8 @@ FILES: Mapping[str, ControllerFile] = {
 def require_trusted_files(inventory: Inventory) -> None:
     """Refuse what another user could have written, or could put there before a role reads it.
 
-    Raises ClusterctlError (``settings.untrusted-file``, ``settings.value``, ``inventory.template``; exit 2).
+    Raises ClusterctlError (``settings.untrusted-file``, ``settings.value``, ``inventory.template``,
+    ``cluster.secret-exposed``, ``registry.secret-file``; exit 2).
     """
     root = inventory.directory.root
     seen = set()
@@ -89,33 +93,45 @@ def _path(name: str, text: str, host: Host) -> Path:
 
 def _require(name: str, path: Path, root: Path, host: Host) -> None:
     file = FILES[name]
-    try:
-        because = _find_objection(path, root, file)
-    except (OSError, UnusableFileError) as error:
-        because = describe_unusable(error)
-    if because:
-        mode = "600" if file.is_private else "go-w"
-        raise ClusterctlError(
-            f"{name} of {host.name} names what is not trusted: {because}",
-            code="settings.untrusted-file",
-            where=str(path),
-            hint="Nobody else may change it, put another in its place"
-            f"{', or read it' if file.is_private else ''}: chown it to you, "
-            f"chmod {mode} {shlex.quote(str(path))}, or name another.",
-        )
+    for place in chain((path,), _content(path) if file.is_directory else ()):
+        try:
+            if place == path:
+                because = _find_objection(path, root, file)
+            else:
+                because, _ = _find_on_way(place, path)
+        except (OSError, UnusableFileError) as error:
+            because = describe_unusable(error)
+        if because:
+            mode = "600" if file.is_private else "go-w"
+            raise ClusterctlError(
+                f"{name} of {host.name} names what is not trusted: "
+                f"{'' if place == path else f'{place.relative_to(path)} in it: '}{because}",
+                code="settings.untrusted-file",
+                where=str(place),
+                hint="Nobody else may change it, put another in its place"
+                f"{', or read it' if file.is_private else ''}: chown it to you, "
+                f"chmod {mode} {shlex.quote(str(place))}, or name another.",
+            )
+    if file.is_directory:
+        require_private_secrets(path)
+
+
+def _content(directory: Path) -> Iterator[Path]:
+    """What roles read and write in a directory of a setting, as in `.clusterctl`; first what it lies in."""
+    for inner in (directory / name for name in SECRET_DIRECTORIES):
+        with contextlib.suppress(
+            OSError
+        ):  # it is not there, or no directory, or may not be read by us either
+            if is_there(inner):
+                yield inner
+                yield from sorted(inner.iterdir())
 
 
 def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
     """Raises OSError, and UnusableFileError for a file of another kind, or one that others may read."""
-    try:
-        checked = check_path(path, root if path.is_relative_to(root) else None, strict=True)
-    except FileNotFoundError as error:  # whoever could make it, could put there what is read
-        place = Path(error.filename).parent
-        because = find_objection_to_state(place, place.lstat())
-        return f"it is not there, and {place} {because}" if because else ""
-    if checked.objection:
-        return checked.objection
-    state = checked.resolved.stat()
+    because, state = _find_on_way(path, root if path.is_relative_to(root) else None)
+    if because or state is None:
+        return because
     if file.is_directory and not stat.S_ISDIR(state.st_mode):
         raise UnusableFileError("is not a directory")
     if not file.is_directory and not stat.S_ISREG(state.st_mode):
@@ -123,3 +139,14 @@ def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
     if file.is_private:
         require_private(state)
     return ""
+
+
+def _find_on_way(path: Path, root: Path | None) -> tuple[str, os.stat_result | None]:
+    """Who else could change where a path leads or what lies there, and its state if it is there."""
+    try:
+        checked = check_path(path, root, strict=True)
+    except FileNotFoundError as error:  # whoever could make it, could put there what is read
+        place = Path(error.filename).parent
+        because = find_objection_to_state(place, place.lstat())
+        return (f"it is not there, and {place} {because}" if because else ""), None
+    return checked.objection, None if checked.objection else checked.resolved.stat()

@@ -175,6 +175,42 @@ def test_a_directory_with_the_authority_is_compared_too(name: str, inventory: Ma
     assert "not a directory" in refused(inventory(**{name: str(site / "file.pem")})).what
 
 
+@pytest.mark.parametrize("whose", ["another user's", "world-writable", "a link of another user"])
+@pytest.mark.parametrize("inner", ["ca", "ca/ca.crt", "ca/ca.key", "secrets", "secrets/robots/pull.password"])
+def test_what_lies_in_such_a_directory_is_compared_too(
+    inner: str, whose: str, inventory: Make, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, place = inventory(registry_client_controller_dir=str(site)), site / inner
+    for directory in ("ca", "secrets/robots"):
+        (site / directory).mkdir(parents=True)
+    for file in ("ca/ca.crt", "ca/ca.key", "secrets/robots/pull.password"):
+        (site / file).touch(0o600)
+    require_trusted_files(whole)
+    if whose == "world-writable":
+        place.chmod(0o703)
+    elif whose == "another user's":
+        give_away(monkeypatch, place)
+    else:
+        place.rename(site / "real")
+        place.symlink_to(site / "real")
+        require_trusted_files(whole)
+        give_away(monkeypatch, place)
+    error = refused(whole)
+    assert f"{inner} in it: " in error.what
+    assert ("is world-writable" if whose == "world-writable" else f"belongs to {OTHER}") in error.what
+    assert error.where == str(place)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in OF_FILES])
+def test_a_key_in_such_a_directory_that_others_may_read_is_refused(
+    name: str, inventory: Make, site: Path
+) -> None:
+    (site / "ca").mkdir()
+    (site / "ca/ca.key").touch()
+    (site / "ca/ca.key").chmod(0o644)
+    assert refused(inventory(**{name: str(site)}), "cluster.secret-exposed").where == str(site / "ca/ca.key")
+
+
 @pytest.mark.parametrize(
     "text",
     ["file.pem", "../site/file.pem", "SITE/../site/file.pem", "$HOME/file.pem", "SITE/$X", "~nobody-x/a",
