@@ -15,33 +15,47 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, require_private
+from clusterctl.cluster.bounded_file import (
+    MAX_CERTIFICATES_BYTES,
+    UnusableFileError,
+    describe_unusable,
+    is_there,
+    read_bounded_text,
+    require_private,
+)
 from clusterctl.cluster.groups import REGISTRY
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.secret_files import decrypt_text
 from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
 from clusterctl.cluster.trust import check_path, find_objection_to_state
 from clusterctl.errors import ClusterctlError
 
+CERTIFICATE, PRIVATE_KEY = "-----BEGIN CERTIFICATE-----", "PRIVATE KEY"
+
 
 @dataclass(frozen=True)
 class ControllerFile:
-    """What a setting names. ``on_nodes``: the roles of all hosts use it, not only those of the registry's."""
+    """What a setting names. ``on_nodes``: the roles of all hosts use it, not only those of the registry's.
+
+    ``is_authority``: roles write all of it where every user of a host reads it.
+    """
 
     is_private: bool = False
+    is_authority: bool = False
     is_directory: bool = False
     on_nodes: bool = False
 
 
 FILES: Mapping[str, ControllerFile] = {
     "harbor_certificate": ControllerFile(),
-    "harbor_certificate_authority": ControllerFile(),
+    "harbor_certificate_authority": ControllerFile(is_authority=True),
     "harbor_certificate_key": ControllerFile(is_private=True),
     "harbor_controller_dir": ControllerFile(is_directory=True),
     "harbor_installer_key": ControllerFile(),
     "harbor_installer_path": ControllerFile(),
     "harbor_installer_signature": ControllerFile(),
-    "registry_client_ca_file": ControllerFile(on_nodes=True),
+    "registry_client_ca_file": ControllerFile(is_authority=True, on_nodes=True),
     "registry_client_controller_dir": ControllerFile(is_directory=True, on_nodes=True),
     "registry_client_password_file": ControllerFile(is_private=True, on_nodes=True),
     "registry_controller_dir": ControllerFile(is_directory=True),
@@ -52,7 +66,7 @@ def require_trusted_files(inventory: Inventory) -> None:
     """Refuse what another user could have written, or could put there before a role reads it.
 
     Raises ClusterctlError (``settings.untrusted-file``, ``settings.value``, ``inventory.template``,
-    ``cluster.secret-exposed``, ``registry.secret-file``; exit 2).
+    ``cluster.secret-exposed``, ``registry.secret-file``, ``secrets.vault``; exit 2).
     """
     root = inventory.directory.root
     seen = set()
@@ -138,6 +152,11 @@ def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
         raise UnusableFileError("is not a regular file")
     if file.is_private:
         require_private(state)
+    if file.is_authority:
+        # Ansible decrypts what it sends, too.
+        text = decrypt_text(read_bounded_text(path, MAX_CERTIFICATES_BYTES), path)
+        if CERTIFICATE not in text or PRIVATE_KEY in text:
+            raise UnusableFileError("must contain certificates, and no private key")
     return ""
 
 

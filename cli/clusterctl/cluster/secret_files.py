@@ -28,7 +28,11 @@ def read_secret_text(path: Path, max_bytes: int, *, private: bool = False) -> st
 
     Raises ClusterctlError (``secrets.vault``, exit 2), OSError and UnusableFileError.
     """
-    text = read_trusted_text(path, path.parent, max_bytes, private=private)
+    return decrypt_text(read_trusted_text(path, path.parent, max_bytes, private=private), path)
+
+
+def decrypt_text(text: str, path: Path) -> str:
+    """What a file's text is in clear. Raises ClusterctlError (``secrets.vault``, exit 2)."""
     try:
         return str(_vault().decrypt([text])[0])
     except _vault_error() as error:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from clusterctl.cluster import secret_files
 from clusterctl.cluster.controller_files import FILES, require_trusted_files
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
@@ -51,7 +53,7 @@ def site(tmp_path: Path) -> Path:
     """A directory of the site's own with a file."""
     directory = tmp_path / "site"
     directory.mkdir(mode=0o755)
-    (directory / "file.pem").write_text("content")
+    (directory / "file.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     (directory / "file.pem").chmod(0o600)
     return directory
 
@@ -102,7 +104,7 @@ def spoilt(how: str, site: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     elif how == "a link into a shared directory":
         shared.mkdir()
         shared.chmod(0o777)
-        (shared / "x.pem").write_text("")
+        (shared / "x.pem").write_text(file.read_text())
         (shared / "x.pem").chmod(0o600)
         file.unlink()
         file.symlink_to(shared / "x.pem")
@@ -163,6 +165,34 @@ def test_others_may_read_certificates_and_no_keys(name: str, mode: int, inventor
         assert f"has mode {mode:04o}: others may read it" in refused(whole).what
     else:
         require_trusted_files(whole)
+
+
+@pytest.mark.parametrize("name", ["harbor_certificate_authority", "registry_client_ca_file"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"-----BEGIN CERTIFICATE-----\nx\n-----BEGIN {kind}PRIVATE KEY-----\n"
+        for kind in ("", "EC ", "ENCRYPTED ")
+    ]
+    + ["no certificate", "\x30\x82"],
+)
+def test_an_authority_that_all_users_of_a_host_read_is_certificates_alone(
+    name: str, text: str, inventory: Make, site: Path
+) -> None:
+    (site / "file.pem").write_text(text)
+    error = refused(inventory(**{name: str(site / "file.pem")}))
+    assert "it must contain certificates, and no private key" in error.what
+
+
+def test_a_key_that_vault_encrypted_goes_to_no_host_either(
+    inventory: Make, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"encrypted": "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n"}
+    monkeypatch.setattr(
+        secret_files, "_vault", lambda: SimpleNamespace(decrypt=lambda all_: [texts[one] for one in all_])
+    )
+    (site / "file.pem").write_text("encrypted")
+    refused(inventory(registry_client_ca_file=str(site / "file.pem")))
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in OF_FILES])
