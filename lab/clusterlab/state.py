@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import read_json
-from clusterctl.cluster.trust import require_trusted
+from clusterctl.cluster.trust import require_trusted, require_trusted_place
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab.names import LABEL_LAB, Names
 
@@ -187,8 +188,15 @@ class LabDirectory:
                 f"the lab's state cannot be read: {describe_unusable(error)}",
                 code="lab.state-unreadable",
                 where=str(self.state_file),
-                hint="Take the lab down (clusterctl lab down) and bring it up again.",
+                hint="Take the lab down (clusterctl lab down), remove the directory, and bring it up again.",
             ) from error
+
+    def is_recorded(self) -> bool:
+        """Whether this directory holds a lab's state, wherever that was brought up."""
+        try:
+            return self._recorded() is not None
+        except ClusterctlError:
+            return False
 
     def require(self) -> LabState:
         """The state of a lab that is there. Raises ClusterctlError (``lab.none``)."""
@@ -211,9 +219,14 @@ class LabDirectory:
 def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
     """The directory that was named, else `.lab` of the nearest parent that has a lab or is a repository.
 
-    Raises ClusterctlError (``cluster.not-trusted``) where others could have written that.
+    Raises ClusterctlError (``cluster.not-trusted``) where others could have written that, or another user's
+    link leads there.
     """
+    instead = "Name the lab's directory with --dir DIR"
     if named is not None:
+        with contextlib.suppress(FileNotFoundError):
+            place = require_trusted_place(named, instead)
+            require_trusted([place / "state.json"], place, instead)
         return LabDirectory(named)
     here = (start or Path.cwd()).resolve()
     parents = (here, *here.parents)
@@ -221,6 +234,6 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
         found = next((parent for parent in parents if (parent / marker).exists()), None)
         if found is not None:
             parts = (found, found / ".lab", found / ".lab" / "state.json")
-            require_trusted(parts, found, "Name the lab's directory with --dir DIR")
+            require_trusted(parts, found, instead)
             return LabDirectory(found / ".lab")
     return LabDirectory(here / ".lab")

@@ -22,6 +22,8 @@ REPOSITORIES = (node.REPOSITORY, node.BASE_REPOSITORY, depot.REPOSITORY)
 def down(lab: LabDirectory, progress: LabProgress, *, purge: bool) -> list[str]:
     """Remove everything of this lab, found by its label; with ``purge`` also images, cache and our engine.
 
+    The directory goes only if it holds a lab's state: another may have been named by mistake.
+
     Returns what is still there afterwards, in words. Raises ClusterctlError without root, and for a copy
     of another directory's lab.
     """
@@ -35,10 +37,13 @@ def down(lab: LabDirectory, progress: LabProgress, *, purge: bool) -> list[str]:
     suffix = lab.suffix_to_remove()
     with locked(f"lab-{suffix}"):
         left = _remove(lab, suffix, progress)
-        if not left:
+        if not left and lab.is_recorded():
             shutil.rmtree(lab.root, ignore_errors=True)
-            if lab.root.exists():
-                left.append(f"directory {lab.root}")
+        if not left and lab.root.exists():
+            whose = (
+                "" if lab.is_recorded() else " (it holds no lab's state: if it is a lab's, remove it by hand)"
+            )
+            left.append(f"directory {lab.root}{whose}")
     return left + (_purge(progress) if purge else [])
 
 

@@ -165,6 +165,41 @@ def test_without_an_engine_the_state_stays(tmp_path: Path, fake: FakeEngine) -> 
     assert (cache.cache_root() / "training").exists()
 
 
+@pytest.mark.parametrize("state", [None, "{}", "not a lab's"])
+def test_a_directory_without_a_labs_state_is_not_removed(
+    state: str | None, tmp_path: Path, fake: FakeEngine
+) -> None:
+    precious = tmp_path / "precious"
+    (precious / "data").mkdir(parents=True)
+    if state is not None:
+        (precious / "state.json").write_text(state)
+    fake.add("containers", LabDirectory(precious).names.container("gpu01"))
+    (left,) = down(LabDirectory(precious))
+    assert f"directory {precious} (it holds no lab's state" in left
+    assert (precious / "data").is_dir()
+    assert fake.list("containers") == [], "a lab's containers go, also where its state is lost"
+
+
+def test_nothing_is_taken_down_through_another_users_link_or_in_their_directory(
+    tmp_path: Path, fake: FakeEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, link, lstat = a_lab(tmp_path / "lab", fake), tmp_path / "link", Path.lstat
+    link.symlink_to("lab")
+
+    def of_another(path: Path) -> os.stat_result:
+        state = lstat(path)
+        return os.stat_result((*state[:4], 64001, *state[5:])) if path in foreign else state
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+    foreign: list[Path] = []
+    for place, named in ((link, link), (lab.root, lab.root), (lab.state_file, lab.root)):
+        foreign[:] = [place]
+        assert run(["lab", "down", "--dir", str(named)]) == 2
+        assert "cluster.not-trusted" in capsys.readouterr().err
+    assert lab.state_file.exists()
+    assert fake.list("containers") == [lab.names.container("gpu01")]
+
+
 def test_purge_leaves_nothing(tmp_path: Path, fake: FakeEngine) -> None:
     assert down(a_lab(tmp_path / ".lab", fake), purge=True) == []
     assert fake.list("images") == []
