@@ -133,7 +133,7 @@ def _not_done(evidence: Evidence, subject: Subject, rank: RankOutcome, recipe: s
     """A CPU, or a GPU before Ampere, lacks it: no fault. GPUs that were not used are another matter."""
     reasons = [str(why) for name, why in (rank.verdict or {})["not_done"].items() if name.endswith(recipe)]
     idle = evidence.gpus_idle(JOB, subject.node)
-    if idle and not all(evidence.nodes[node].simulated for node in idle):
+    if any(not evidence.nodes[node].simulated for node in idle):
         return not_run(GPUS_IDLE, remedy=CUDA_IMAGE)
     if not reasons:
         raise CannotReadError(f"rank {rank.rank} did not train by {recipe} and does not say why")
