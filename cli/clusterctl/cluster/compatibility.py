@@ -15,9 +15,12 @@ CUDA_DATA = Path(__file__).resolve().parent / "compat" / "cuda.yml"
 LABEL = "org.clusterctl.minimum-driver"
 CUDA_LABELS = ("org.clusterctl.cuda", "com.nvidia.cuda.version")
 CUDNN_LABELS = ("org.clusterctl.cudnn", "com.nvidia.cudnn.version")
+CAPABILITIES_LABEL = "org.clusterctl.compute-capabilities"
+CAPABILITIES_VARIABLE = "TORCH_CUDA_ARCH_LIST"  # NVIDIA's images of PyTorch set it
 NCCL_LABELS = ("org.clusterctl.nccl", "com.nvidia.nccl.version")
 REQUIRE = "NVIDIA_REQUIRE_CUDA"
 _CLAUSE = re.compile(r"(cuda|driver)(>=|<=|<|>|=)([0-9][0-9.]*)")
+_CAPABILITY = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}(\+PTX)?")
 _TAG = re.compile(r"cuda-?([0-9]+\.[0-9]+)(?:.*?cudnn-?([0-9]+(?:\.[0-9]+)?))?")
 
 Version = tuple[int, ...]
@@ -32,9 +35,7 @@ class Drivers:
 
     def has(self, driver: str) -> bool:
         """Whether a driver (a version, or the branch alone) is one of them."""
-        # Of a branch the newest is installed: it is as good as the best of its numbers.
-        least = version(self.least) if "." in driver else version(self.least)[:1]
-        return version(driver) >= least and not (self.below and version(driver) >= version(self.below))
+        return at_least(driver, self.least) and not (self.below and version(driver) >= version(self.below))
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Needs:
     cuda: str = ""
     cudnn: str = ""
     nccl: str = ""
+    capabilities: str = ""
     drivers: tuple[Drivers, ...] = ()
     source: str = ""
 
@@ -64,6 +66,12 @@ def version(text: str) -> Version:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
+def at_least(value: str, bound: str) -> bool:
+    """Whether a version reaches a bound; a number alone is a branch, and stands for its newest version."""
+    numbers, least = version(value), version(bound)
+    return bool(numbers) and numbers >= (least if len(numbers) > 1 else least[:1])
+
+
 def needs(labels: Mapping[str, str], environment: Iterable[str], tag: str = "") -> Needs:
     """Read an image's configuration: our label, else NVIDIA's requirement, else CUDA's major version."""
     env = dict(word.partition("=")[::2] for word in environment)
@@ -82,17 +90,24 @@ def needs(labels: Mapping[str, str], environment: Iterable[str], tag: str = "") 
         or env.get("NV_LIBNCCL_PACKAGE_VERSION", "")
     )
     cuda, cudnn, nccl = (word.strip().lstrip("v") for word in (cuda, cudnn, nccl))
-    contents = Needs(cuda, _upstream(cudnn), _upstream(nccl))
+    built_for = labels.get(CAPABILITIES_LABEL, "") or env.get(CAPABILITIES_VARIABLE, "")
+    contents = Needs(cuda, _upstream(cudnn), _upstream(nccl), _capabilities(built_for))
     if version(labels.get(LABEL, "")):
         return replace(contents, drivers=(Drivers(labels[LABEL].strip()),), source=f"label {LABEL}")
     required = _required(env.get(REQUIRE, ""))
     if required:
         return replace(contents, drivers=required, source=f"environment {REQUIRE}")
-    least = _data()["minimum_driver"].get(str(version(cuda)[0])) if version(cuda) else None
+    least = _data()["minimum_driver"]["versions"].get(str(version(cuda)[0])) if version(cuda) else None
     if least:
         origin = "its CUDA" if answer else "the CUDA of its tag"
         return replace(contents, drivers=(Drivers(str(least)),), source=f"{origin}, by compat/cuda.yml")
     return contents
+
+
+def _capabilities(text: str) -> str:
+    """``8.0;9.0+PTX`` as ``8.0 9.0+PTX``; nothing if a word is not a compute capability."""
+    words = text.replace(";", " ").split()
+    return " ".join(words) if all(map(_CAPABILITY.fullmatch, words)) else ""
 
 
 def _required(text: str) -> tuple[Drivers, ...]:
@@ -111,12 +126,12 @@ def _required(text: str) -> tuple[Drivers, ...]:
 
 def _driver_of(cuda: str) -> list[str]:
     """The driver that first knew this CUDA: its toolkit's, or that of the next older one on record."""
-    known = {version(name): str(driver) for name, driver in _data()["toolkit_driver"].items()}
+    known = {version(name): str(driver) for name, driver in _data()["toolkit_driver"]["versions"].items()}
     asked = version(cuda)[:2]
     older = [name for name in known if name <= asked and name[0] == asked[0]]
     if older:
         return [known[max(older)]]
-    least = _data()["minimum_driver"].get(str(asked[0]))
+    least = _data()["minimum_driver"]["versions"].get(str(asked[0]))
     return [str(least)] if least else []
 
 

@@ -26,6 +26,10 @@ SCHEMA: Literal[1] = 1
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,253}$")]
+# What stands in a table of versions: it is printed.
+Value = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]
+
 
 class LockedBlob(Record):
     """A layer, or an image's configuration."""
@@ -67,6 +71,7 @@ class LockedImage(Record):
     cuda: str = ""
     cudnn: str = ""
     nccl: str = ""
+    compute_capabilities: str = ""
     minimum_driver: str = ""
     drivers: tuple[tuple[str, str], ...] = ()
     minimum_driver_from: str = ""
@@ -81,7 +86,16 @@ class LockedImage(Record):
     def needs(self) -> Needs:
         """What it asks of a driver."""
         ranges = tuple(Drivers(least, below) for least, below in self.drivers)
-        return Needs(self.cuda, self.cudnn, self.nccl, ranges, self.minimum_driver_from)
+        return Needs(
+            self.cuda, self.cudnn, self.nccl, self.compute_capabilities, ranges, self.minimum_driver_from
+        )
+
+
+class LockedStack(Record):
+    """Hosts of one kind, and the versions and properties that are decided for them, by variable."""
+
+    hosts: tuple[HostName, ...]
+    values: dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,30}$")], Value]
 
 
 class Lock(Record):
@@ -89,6 +103,7 @@ class Lock(Record):
 
     schema_: Literal[1] = SCHEMA
     driver: str = ""
+    stacks: tuple[LockedStack, ...] = ()
     images: tuple[LockedImage, ...] = ()
 
     def image(self, name: str) -> LockedImage | None:
@@ -135,6 +150,8 @@ def text_of(lock: Lock) -> str:
     """The file's text: the same lock, the same text."""
     record = lock.model_dump(mode="json", exclude_defaults=True)
     images = [_plain(image) for image in record.pop("images", [])]
+    for stack in record.get("stacks", []):
+        stack["hosts"] = _FlowList(stack["hosts"])
     answer = {"schema": SCHEMA, **record, "images": images}
     dumped = yaml.dump(answer, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
     return HEAD + re.sub(r"^- ", "\n- ", dumped, flags=re.MULTILINE)
@@ -144,6 +161,7 @@ def summary(lock: Lock) -> dict[str, Any]:
     """The lock as a result document keeps it: what it pins, without the layers."""
     return {
         "driver": lock.driver,
+        "stacks": [stack.model_dump(mode="json") for stack in lock.stacks],
         "images": [
             {
                 "name": image.name,
@@ -168,6 +186,14 @@ class _FlowMapping(dict[str, Any]):
     """A mapping that stands on one line."""
 
 
+class _FlowList(list[Any]):
+    """A list that stands on one line."""
+
+
+_Dumper.add_representer(
+    _FlowList,
+    lambda dumper, line: dumper.represent_sequence("tag:yaml.org,2002:seq", line, flow_style=True),
+)
 _Dumper.add_representer(
     _FlowMapping,
     lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, flow_style=True),

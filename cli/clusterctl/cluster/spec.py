@@ -134,10 +134,11 @@ def _mounts(host: Host) -> tuple[Mount, ...]:
 
 def setting(host: Host, name: str, default: Any = None) -> Any:
     """A setting of a host: the inventory's word, else the default of the role that owns it."""
-    return _with_defaults(host).value(name, default)
+    return settings_of(host).value(name, default)
 
 
-def _with_defaults(host: Host) -> Variables:
+def settings_of(host: Host) -> Variables:
+    """All settings of a host, with the roles' defaults."""
     return Variables({**role_defaults(), **host.variables}, host.context, host.name)
 
 

@@ -9,6 +9,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
@@ -28,6 +29,10 @@ from clusterctl.registry.images.registries import Sources
 from clusterctl.registry.images.resolve import resolve
 from clusterctl.registry.images.signatures.checking import SignatureChecker, checker
 from clusterctl.registry.oci.retry import RetryPolicy
+from clusterctl.stack import wording
+from clusterctl.stack.facts import NodeFacts, recorded
+from clusterctl.stack.judge import StackReport, judge_stacks
+from clusterctl.stack.resolution import stacks_of
 
 PARALLEL_IMAGES = 8
 
@@ -50,6 +55,11 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     --upgrade, or when its settings change; --check resolves all tags again. An image that the nodes' driver
     cannot run is named, with exit code 1, and is not mirrored. Where images_signatures demands a signature,
     it is verified, and the lock records it.
+
+    The lock also has the software stack of each kind of GPU node: driver, kernel modules, Fabric Manager,
+    Docker, container toolkit, system, and the contents of the training image, as settings and the newest
+    validation have them. If they do not fit together, the reasons and remedies are shown, with exit code 1.
+    --check also shows what differs from the locked stacks.
     """
     inventory = opened(named)
     declared, driver = declared_images(inventory), nodes_driver(inventory)
@@ -84,16 +94,17 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
         for image, one in zip(unresolved, found, strict=True)
         if isinstance(one, ExplainedError)
     }
+    facts = recorded(inventory.directory)
     if check or failures:
-        after = _merged(declared, driver, locked, before)
+        after, stacks = _with_stacks(inventory, _merged(declared, driver, locked, before), before, facts)
     else:
         with mutex.held(inventory.directory, "lock"):
             # Asking took a while: what a build or another lock wrote meanwhile stays.
             before = lock_file.read(inventory.directory) or Lock()
-            after = _merged(declared, driver, locked, before)
+            after, stacks = _with_stacks(inventory, _merged(declared, driver, locked, before), before, facts)
             if after != before:
                 lock_file.write(inventory.directory, after)
-    code = _report(before, after, failures, check=check, as_json=as_json)
+    code = _report(before, after, failures, stacks, check=check, as_json=as_json)
     training = after.image(TRAINING)
     if training is not None and not setting(asked_host(inventory), "training_image_digest"):
         console.say(f"apply pulls the training image by the lock's digest: {training.digest}")
@@ -105,6 +116,14 @@ def _merged(
 ) -> Lock:
     images = [resolved.get(image.name) or _kept(image, before) for image in declared]
     return Lock(driver=driver, images=tuple(image for image in images if image is not None))
+
+
+def _with_stacks(
+    inventory: Inventory, after: Lock, before: Lock, facts: Mapping[str, NodeFacts]
+) -> tuple[Lock, StackReport]:
+    """The lock with the stacks of the nodes, and how those compare with the lock before."""
+    report = judge_stacks(inventory, after, facts, locked=before)
+    return after.model_copy(update={"stacks": stacks_of(report.resolutions)}), report
 
 
 def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, refresh: bool) -> bool:
@@ -147,11 +166,17 @@ def _resolved(
 
 
 def _report(
-    before: Lock, after: Lock, failures: dict[str, ExplainedError], *, check: bool, as_json: bool
+    before: Lock,
+    after: Lock,
+    failures: dict[str, ExplainedError],
+    stacks: StackReport,
+    *,
+    check: bool,
+    as_json: bool,
 ) -> int:
     unserved = gate.unserved(after.images, after.driver)
-    changes = _changes(before, after)
-    bad = bool(failures or unserved or (check and changes))
+    changes = [*_changes(before, after), *(one.text for one in stacks.differences)]
+    bad = bool(failures or unserved or stacks.conflicts or (check and changes))
     code = EXIT_CLUSTER_BAD if bad else EXIT_GOOD
     if as_json:
         for image in after.images:
@@ -160,9 +185,11 @@ def _report(
             console.emit({"type": "image", **record, "size": image.size})
         for name, error in failures.items():
             console.emit({"type": "failure", "name": name, "code": error.code, "what": error.what})
+        wording.emit(stacks)
         console.emit(
             {"type": "summary", "images": len(after.images), "changes": changes, "failed": len(failures),
-             "unserved": unserved, "written": not check and not failures and after != before, "exit": code}
+             "unserved": unserved, "conflicts": len(stacks.conflicts), "warnings": list(stacks.warnings),
+             "written": not check and not failures and after != before, "exit": code}
         )  # fmt: skip
         return code
     for change in changes:
@@ -171,6 +198,7 @@ def _report(
         console.tell(f"{name}: {error.what}", ("where:", error.where), ("hint: ", error.hint))
     for sentence in unserved:
         console.tell(f"warning: {sentence}", ("hint: ", "It will not be mirrored."), style="yellow")
+    wording.show(stacks)
     locked = counted(len(after.images), "image")
     if failures:
         console.say(f"nothing was written: {counted(len(failures), 'image')} could not be locked")

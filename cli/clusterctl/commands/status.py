@@ -11,7 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterctl import console
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.secret_files import describe
 from clusterctl.cluster.spec import cluster_spec
@@ -21,6 +24,8 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.rollout import tables
 from clusterctl.rollout.inspection import UNKNOWN, HostStatus, inspect
 from clusterctl.rollout.training import pinned
+from clusterctl.stack.facts import NodeFacts, system_of
+from clusterctl.stack.judge import StackReport, judge_stacks
 
 # "Debian GNU/Linux 12 (bookworm)" is "Debian 12" to those who look at a table.
 OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
@@ -34,7 +39,8 @@ OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
 def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords) -> int:
     """Show what is installed and running on each host. Changes nothing.
 
-    Hosts in quarantine are named and not contacted. Exit code 1 if a host cannot be reached.
+    Hosts in quarantine are named and not contacted. What differs from clusterctl.lock, and what does not fit
+    together, is named. Exit code 1 if a host cannot be reached.
     """
     inventory = opened(named)
     matching = inventory.matching(limit)
@@ -48,18 +54,39 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
         )
     found += [HostStatus(h.name, quarantined=h.quarantined) for h in matching if h.quarantined is not None]
     secrets = describe(inventory.directory)
+    drift = _drift(inventory, found)
     if as_json:
         for one in found:
-            console.emit({**one.as_record(), "secrets_at_rest": secrets})
+            console.emit({**one.as_record(), "secrets_at_rest": secrets, "drift": drift.of_host(one.host)})
     else:
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
             holder = f"Run {run}" if run else "A lease that cannot be read"
             console.RESULTS.print(f"{holder} holds {', '.join(hosts)}. {release_hint(run)}")
+        for sentence in drift.sentences:
+            console.RESULTS.print(sentence, style="yellow")
         console.RESULTS.print(f"secrets at rest: {secrets}")
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices report that they are simulated.", style="yellow")
     return EXIT_CLUSTER_BAD if any(one.unreachable for one in found) else EXIT_GOOD
+
+
+def _drift(inventory: Inventory, found: Sequence[HostStatus]) -> StackReport:
+    """How the stacks of the hosts that answered compare with the lock, and whether they fit together."""
+    facts = {
+        one.host: NodeFacts(
+            os=system_of(one.os),
+            kernel=one.kernel,
+            driver=one.driver_loaded,
+            fabric_manager=one.fabric_manager,
+            toolkit=one.toolkit,
+            docker=one.docker,
+            seen_by="seen now",
+        )
+        for one in found
+        if not one.unreachable and not one.quarantined
+    }
+    return judge_stacks(inventory, lock_file.read(inventory.directory) or Lock(), facts).limited_to(facts)
 
 
 def _leases(found: Sequence[HostStatus]) -> dict[str, list[str]]:

@@ -59,6 +59,7 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
         cuda=one_line(found.cuda, LONGEST_VERSION),
         cudnn=one_line(found.cudnn, LONGEST_VERSION),
         nccl=one_line(found.nccl, LONGEST_VERSION),
+        compute_capabilities=one_line(found.capabilities, LONGEST_VERSION),
         minimum_driver=found.minimum_driver,
         drivers=tuple((one.least, one.below) for one in found.drivers),
         minimum_driver_from=found.source,

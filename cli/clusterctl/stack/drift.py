@@ -1,0 +1,103 @@
+"""In what the lock differs from what settings, compatibility data and nodes say now."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusterctl.cluster.compat_rows import VARIABLES
+from clusterctl.cluster.lock import LockedStack
+from clusterctl.cluster.resolver import NONE
+from clusterctl.engine.wording import format_hosts
+from clusterctl.stack.facts import NodeFacts
+from clusterctl.stack.resolution import Resolution
+
+PRESENCE = "host"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One property that is another than locked, on these hosts; ``because`` says who says so."""
+
+    variable: str
+    locked: str
+    now: str
+    because: str
+    hosts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """``gpu01-gpu04: driver 580 is locked, now 595 (nvidia_driver_branch is 595)``."""
+        if self.variable == PRESENCE:
+            return f"{format_hosts(self.hosts)}: {self.because}"
+        name = VARIABLES[self.variable]
+        return (
+            f"{format_hosts(self.hosts)}: {name} {self.locked or NONE} is locked, "
+            f"now {self.now or NONE} ({self.because})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json and the result document."""
+        return {
+            "variable": self.variable, "locked": self.locked, "now": self.now, "because": self.because,
+            "hosts": list(self.hosts),
+        }  # fmt: skip
+
+
+def differences(
+    locked: Sequence[LockedStack],
+    resolutions: Sequence[Resolution],
+    facts: Mapping[str, NodeFacts],
+    declared: Container[str],
+) -> list[Difference]:
+    """What is another now, hosts alike together; ``declared`` are all hosts of the cluster.
+
+    What is unknown now, or was when locked, is none. Hosts of a kind in conflict are compared by what is
+    declared of them. A lock without stacks is an older version's, or that of a cluster without GPU nodes,
+    and differs in nothing.
+    """
+    if not locked:
+        return []
+    then = {host: stack.values for stack in locked for host in stack.hosts}
+    together: dict[tuple[str, str, str, str], list[str]] = {}
+    for one in resolutions:
+        now = one.values or one.kind.values
+        because = {row.needs[0][0]: row.reason for row in reversed(one.kind.declared)}
+        for host in one.kind.hosts:
+            before = then.get(host)
+            if before is None:
+                together.setdefault((PRESENCE, "", "", "not in the lock"), []).append(host)
+                continue
+            changed = [*_of_settings(before, now, because), *_of_node(before, facts.get(host, NodeFacts()))]
+            for key in changed:
+                together.setdefault(key, []).append(host)
+    if gone := [host for host in then if host not in declared]:
+        together[PRESENCE, "", "", "in the lock, and no longer declared"] = gone
+    return [Difference(*key, tuple(hosts)) for key, hosts in together.items()]
+
+
+def _of_settings(
+    before: Mapping[str, str], now: Mapping[str, str], because: Mapping[str, str]
+) -> list[tuple[str, str, str, str]]:
+    """Both must say something: a value that nobody decided then is no drift."""
+    found = []
+    for name in VARIABLES:
+        old, new = before.get(name, ""), now.get(name, "")
+        if new and (old or _is_added(name, new)) and (old or NONE) != new:
+            found.append((name, old, new, because.get(name, "by the compatibility data")))
+    return found
+
+
+def _is_added(name: str, new: str) -> bool:
+    """Whether a value that the lock does not have was not there then: the image's contents always are."""
+    return new != NONE and name in ("cuda", "cudnn", "nccl", "capabilities", "paddle", "fabric_manager")
+
+
+def _of_node(before: Mapping[str, str], seen: NodeFacts) -> list[tuple[str, str, str, str]]:
+    """The loaded driver, where the lock has another version or branch."""
+    locked = before.get("driver", "")
+    same = seen.driver == locked if "." in locked else seen.driver.partition(".")[0] == locked
+    if not seen.driver or not locked or same:
+        return []
+    return [("driver", locked, seen.driver, f"loaded: {seen.seen_by}")]

@@ -1,0 +1,195 @@
+"""The resolver against brute force over the whole domain, and the compatibility data it reads."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterctl.cluster import compat_rows
+from clusterctl.cluster.compat_rows import VARIABLES, compatibility
+from clusterctl.cluster.resolver import (
+    Row,
+    conflicts,
+    decided,
+    holds,
+    is_value,
+    minimal_conflict,
+    possible_values,
+    solve,
+    solve_preferred,
+)
+
+NAMES = ("driver", "fabric_manager", "gpu", "cuda", "capabilities")
+DOMAINS = {
+    "driver": ("580", "535.54.03", "570.26", "595"),
+    "fabric_manager": ("none", "580", "570.26", "535.54.03"),
+    "gpu": ("7.0", "8.0", "8.6", "9.0"),
+    "cuda": ("none", "11.8", "12.9", "13.0"),
+    "capabilities": ("none", "8.0", "7.0+PTX", "8.6 9.0"),
+}
+CONDITIONS = {
+    "driver": (">= 570", "< 580", ">= 580.65.06", "535.*", ">= 525.60.13, < 570", "580", "not 595"),
+    "fabric_manager": ("none", "not none", "as driver", "none | as driver"),
+    "gpu": (">= 8.0", "< 9.0", "in capabilities", "8.0 | 8.6"),
+    "cuda": ("none", ">= 12", "< 13", "12.* | 11.*", "not none"),
+    "capabilities": ("none", "not none", "8.0"),
+}
+
+
+@st.composite
+def conditions(draw, least: int, most: int) -> tuple[tuple[str, str], ...]:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=least, max_size=most, unique=True))
+    return tuple((name, draw(st.sampled_from(CONDITIONS[name]))) for name in names)
+
+
+@st.composite
+def problems(draw):
+    domains = {
+        name: tuple(draw(st.lists(st.sampled_from(values), min_size=1, unique=True)))
+        for name, values in DOMAINS.items()
+    }
+    made = draw(st.lists(st.tuples(conditions(0, 2), conditions(1, 2), st.booleans()), max_size=8))
+    rows = [
+        Row(f"row-{number}", when, needs, "reason", "source", "setting" if declared else "")
+        for number, (when, needs, declared) in enumerate(made)
+    ]
+    return domains, rows
+
+
+def solutions(domains, rows) -> list[dict[str, str]]:
+    """All of them, without any of the resolver's search."""
+    every = (dict(zip(domains, values, strict=True)) for values in itertools.product(*domains.values()))
+    return [one for one in every if all(row.is_satisfied(one) for row in rows)]
+
+
+@settings(deadline=None)
+@given(problems())
+def test_it_says_yes_exactly_if_some_assignment_satisfies_every_row(problem) -> None:
+    domains, rows = problem
+    oracle, found = solutions(domains, rows), solve(domains, rows)
+    assert (found is None) == (not oracle)
+    assert found is None or found in oracle
+
+
+@settings(deadline=None)
+@given(problems())
+def test_the_preferred_solution_is_the_first_of_all_and_what_is_decided_is_the_same_in_all(problem) -> None:
+    domains, rows = problem
+    oracle, found = solutions(domains, rows), solve_preferred(domains, rows)
+    if not oracle:
+        assert found is None
+        return
+    # The product counts its last variable fastest: the first solution is the first by the order of domains.
+    assert found == oracle[0]
+    shared = {name: found[name] for name in domains if len({one[name] for one in oracle}) == 1}
+    assert decided(domains, rows, found) == shared
+    for name in domains:
+        assert set(possible_values(domains, rows, name)) == {one[name] for one in oracle}
+
+
+@settings(deadline=None)
+@given(problems())
+def test_a_refusal_is_proved_by_rows_of_which_none_can_be_omitted(problem) -> None:
+    domains, rows = problem
+    if solutions(domains, rows):
+        assert conflicts(domains, rows) == []
+        return
+    proof = minimal_conflict(domains, rows)
+    assert solutions(domains, proof) == []
+    for row in proof:
+        assert solutions(domains, [other for other in proof if other is not row])
+    every = conflicts(domains, rows)
+    named = {row.id for conflict in every for row in conflict}
+    assert solutions(domains, [row for row in rows if row.id not in named])
+    for conflict in every:
+        assert solutions(domains, conflict) == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "met"),
+    [
+        (">= 580.65.06", "580", True),  # a branch is as good as its newest version
+        (">= 580.65.06", "580.65", False),
+        (">= 580", "none", False),
+        ("< 13", "none", False),
+        ("< 581", "580.95.05", True),
+        ("12.9.*", "12.9.1", True),
+        ("12.9.*", "12.90", False),
+        (">= 9.9, < 10", "9.17", True),
+        (">= 9.9, < 10", "10.0", False),
+        ("none | >= 9.6", "none", True),
+        ("in built", "8.6", True),  # code for 8.0 runs on 8.6
+        ("in built", "9.0", False),
+        ("in ptx", "9.0", True),  # PTX runs on all that is newer
+        ("in ptx", "7.0", False),
+    ],
+)
+def test_conditions(condition: str, value: str, met: bool) -> None:
+    assert holds(condition, value, {"built": "8.0", "ptx": "7.5+PTX"}) is met
+
+
+def test_a_value_is_told_from_a_condition() -> None:
+    assert is_value("debian 12")
+    assert not any(map(is_value, (">= 12", "not none", "8.0 | 8.6", ">= 1, < 2")))
+
+
+def test_every_row_has_its_source_and_names_known_variables() -> None:
+    data = compatibility()
+    assert len({row.id for row in data.rows}) == len(data.rows)
+    for row in data.rows:
+        assert row.variables <= set(VARIABLES), row.id
+        assert len(row.source) > 10, row.id
+        assert len(row.reason) > 10, row.id
+        assert not row.origin
+    for file in compat_rows.DIRECTORY.glob("*.yml"):
+        assert yaml.safe_load(file.read_text())
+
+
+def test_each_row_excludes_something_and_the_data_as_a_whole_allows_every_known_value() -> None:
+    data = compatibility()
+    # What images bring is in no catalogue: their values are those of the rows.
+    domains = {
+        **data.domains,
+        "capabilities": ("none", "7.0", "9.0+PTX"),
+        "os": (*data.domains["os"], "centos 7"),
+    }
+    domains |= {"cudnn": (*domains["cudnn"], "9.17", "9.5"), "driver": (*domains["driver"], "440.33")}
+    domains["cuda"] = (*domains["cuda"], "8.0", "9.2", "10.2")
+    for row in data.rows:
+        violated = Row("not", row.needs, (("gpu", "never"),), "", "")
+        holding = [Row("when", (), ((name, text),), "", "") for name, text in row.when]
+        assert solve(domains, [violated, *holding]) is not None, f"{row.id} excludes nothing"
+    for name in ("driver", "gpu", "os", "cuda", "paddle", "docker", "toolkit"):
+        assert set(possible_values(data.domains, data.rows, name)) >= set(data.domains[name]) - {
+            "none",
+            "18.09",
+        }
+
+
+def test_the_known_facts() -> None:
+    """What a person looks up: one line each."""
+    data = compatibility()
+
+    def possible(name: str, **known: str) -> set[str]:
+        rows = [Row(f"known {key}", (), ((key, value),), "", "", "test") for key, value in known.items()]
+        domains = {
+            key: tuple(dict.fromkeys((*values, *([known[key]] if key in known else []))))
+            for key, values in data.domains.items()
+        }
+        return set(possible_values(domains, [*data.rows, *rows], name))
+
+    assert possible("modules", gpu="7.0") == {"proprietary"}
+    assert possible("modules", gpu="10.0") == {"open"}
+    assert possible("driver", cuda="13.0", image_requires="none") == {"580", "590", "595"}
+    assert possible("driver", gpu="7.0") == {"525", "535", "550", "570", "580"}
+    assert possible("driver", source="distribution", os="debian 12") == {"535"}
+    assert possible("cuda", gpu="10.0") == {"none", "12.8", "12.9", "13.0", "13.1"}
+    assert possible("cuda", paddle="cu126") == {"12.6"}
+    assert possible("fabric_manager", nvswitch="yes", driver="580") == {"580"}
+    assert possible("fabric_manager", nvswitch="yes", source="distribution", os="debian 12") == set()
+    assert possible("gpu", capabilities="8.0 9.0") == {"8.0", "8.6", "8.9", "9.0"}
+    assert "20.10" not in possible("docker", gpu_mode="cdi", engine="docker")
