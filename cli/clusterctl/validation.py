@@ -23,7 +23,6 @@ from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory
-from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
@@ -43,8 +42,7 @@ from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import Run, RunStore
 from clusterctl.runs.syslog import anchored_store
-from clusterctl.stack.facts import of_environment
-from clusterctl.stack.judge import judge_stacks
+from clusterctl.stack.judge import locked_environment
 
 
 @dataclass(frozen=True)
@@ -193,21 +191,11 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
                 log.write({"type": "job_removed", "node": node})
             raise
     replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
-    environment = {**document.environment, **_locked(plan, document.environment, lock, run.id)}
+    environment = {
+        **document.environment,
+        **locked_environment(plan.inventory, lock, document.environment, run.id),
+    }
     return replace(document, environment=environment, raw={})  # written: the reports need the room
-
-
-def _locked(
-    plan: ValidationPlan, environment: Mapping[str, Any], lock: Lock | None, run: str
-) -> dict[str, Any]:
-    """The lock in the environment section, with what the nodes' stacks differ in from it, also as notes."""
-    if lock is None:
-        return {"lock": None}
-    facts = of_environment(environment, f"validation {run}")
-    found = judge_stacks(plan.inventory, lock, facts).limited_to(facts)
-    drift = [one.as_json() for one in found.differences]
-    notes = [*environment.get("notes", ()), *found.sentences]
-    return {"lock": {**lock_file.summary(lock), "drift": drift}, "notes": notes}
 
 
 def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:

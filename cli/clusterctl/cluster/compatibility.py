@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Needs:
         return not self.drivers or any(one.has(driver) for one in self.drivers)
 
 
+@lru_cache(maxsize=4096)
 def version(text: str) -> Version:
     """Numbers to compare by; what is not a number ends them."""
     # No version has longer numbers, and Python reads none of thousands of digits.

@@ -38,7 +38,7 @@ class Difference:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For --json and the result document."""
+        """For the result document."""
         return {
             "variable": self.variable, "locked": self.locked, "now": self.now, "because": self.because,
             "hosts": list(self.hosts),

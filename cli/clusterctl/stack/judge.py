@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.compat_rows import compatibility
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.settings.declared_at import declared_at
 from clusterctl.registry.images.declared import TRAINING
 from clusterctl.stack.drift import Difference, differences
-from clusterctl.stack.facts import NodeFacts
+from clusterctl.stack.facts import NodeFacts, of_environment
 from clusterctl.stack.kinds import NODES, installed_kinds, kinds_of
 from clusterctl.stack.resolution import Conflict, Resolution, resolve, support_warnings
 
@@ -69,6 +70,22 @@ def judge_stacks(
         ),
         tuple(support_warnings(resolutions, data, datetime.datetime.now(datetime.UTC).date())),
     )
+
+
+def locked_environment(
+    inventory: Inventory, lock: Lock | None, environment: Mapping[str, Any], run: str
+) -> dict[str, Any]:
+    """What a result document's environment says of the lock, and its notes with what differs from it.
+
+    Only the nodes that the validation saw are compared. Raises as `judge_stacks` does.
+    """
+    if lock is None:
+        return {"lock": None}
+    facts = of_environment(environment, f"validation {run}")
+    found = judge_stacks(inventory, lock, facts).limited_to(facts)
+    drift = [one.as_json() for one in found.differences]
+    notes = [*environment.get("notes", ()), *found.sentences]
+    return {"lock": {**lock_file.summary(lock), "drift": drift}, "notes": notes}
 
 
 def _limited(found: Iterable[T], hosts: Container[str]) -> Iterator[T]:

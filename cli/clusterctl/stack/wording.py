@@ -38,7 +38,11 @@ def emit(report: StackReport) -> None:
              ], "remedies": list(conflict.remedies)}
         )  # fmt: skip
     for difference in report.differences:
-        console.emit({"type": "difference", **difference.as_json(), "what": difference.text})
+        console.emit(
+            {"type": "difference", "variable": difference.variable, "locked": difference.locked,
+             "now": difference.now, "because": difference.because, "hosts": list(difference.hosts),
+             "what": difference.text}
+        )  # fmt: skip
 
 
 def _stack(one: Resolution) -> str:

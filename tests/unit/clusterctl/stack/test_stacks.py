@@ -23,11 +23,11 @@ from clusterctl.cluster.inventory import Inventory, from_listing
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.cluster.resolver import Row, solve
 from clusterctl.commands import status
-from clusterctl.report import files
+from clusterctl.report import files, markdown, terminal
 from clusterctl.rollout.inspection import status_of
 from clusterctl.runs.store import RunStore
 from clusterctl.stack.facts import NodeFacts, recorded, system_of
-from clusterctl.stack.judge import StackReport, judge_stacks
+from clusterctl.stack.judge import StackReport, judge_stacks, locked_environment
 from clusterctl.stack.kinds import kinds_of
 from clusterctl.stack.resolution import resolve, stacks_of, support_warnings
 
@@ -342,6 +342,27 @@ def test_status_names_what_differs_from_the_lock(tmp_path: Path, monkeypatch: py
     assert sentence in call(tmp_path, "status").stdout
     records = [json.loads(line) for line in call(tmp_path, "status", "--json").stdout.splitlines()]
     assert [one["drift"] for one in records] == [[sentence], []]
+
+
+def test_a_report_notes_what_differs_from_the_lock(tmp_path: Path) -> None:
+    inventory = site(tmp_path, {"hardware_profile": "hgx-a100-80gb"})
+    stacks = stacks_of(judged(inventory, PADDLE).resolutions)
+    lock = Lock(stacks=stacks, images=(PADDLE,))
+    seen = {"nodes": {"gpu01": {"driver": "580.95.05", "fabric_manager": "580.105.08"}}, "notes": ["a note"]}
+    found = locked_environment(inventory, lock, seen, "r1")
+    assert found["lock"]["stacks"][0]["values"]["driver"] == "580"
+    assert found["lock"]["drift"] == []
+    assert found["notes"][0] == "a note"
+    assert "Fabric Manager and driver must be of the same version" in found["notes"][1]
+    seen = {"nodes": {"gpu01": {"driver": "570.124.06"}}, "notes": []}
+    sentence = "gpu01: driver 580 is locked, now 570.124.06 (loaded: validation r1)"
+    found = locked_environment(inventory, lock, seen, "r1")
+    assert (found["notes"], len(found["lock"]["drift"])) == ([sentence], 1)
+    document = result("r1")
+    document = document.__class__(**{**document.__dict__, "environment": found | {"nodes": seen["nodes"]}})
+    assert sentence in markdown.render(document)
+    assert sentence in terminal.render(document, width=200)
+    assert locked_environment(inventory, None, seen, "r1") == {"lock": None}
 
 
 def test_a_declared_row_is_the_settings_first_word(tmp_path: Path) -> None:
