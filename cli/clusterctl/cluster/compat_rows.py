@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from clusterctl.cluster.compatibility import version
-from clusterctl.cluster.resolver import NONE, Domains, Row
+from clusterctl.cluster.resolver import NONE, CompatibilityRow, Domains
 from clusterctl.content import content_root
 
 DIRECTORY = Path(__file__).resolve().parent / "compat"
@@ -55,7 +55,7 @@ class Branch:
 class Compatibility:
     """Everything that is known of versions, with its sources."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CompatibilityRow, ...]
     domains: Domains
     branches: Mapping[str, Branch]
     branches_source: str
@@ -124,23 +124,23 @@ def _read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _row(entry: Mapping[str, Any]) -> Row:
+def _row(entry: Mapping[str, Any]) -> CompatibilityRow:
     when, needs = (tuple(entry[part].items()) for part in ("when", "needs"))
-    return Row(entry["id"], when, needs, entry["reason"], entry["source"])
+    return CompatibilityRow(entry["id"], when, needs, entry["reason"], entry["source"])
 
 
-def _of_role(role: Mapping[str, Any]) -> Iterator[Row]:
+def _of_role(role: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
     sources, first = role["sources"], role["open_kernel_modules"]["first_branch"]
     systems = " | ".join(f"{name} {one}" for name, found in role["supported_os"].items() for one in found)
-    yield Row(
+    yield CompatibilityRow(
         "supported-os", (), (("os", systems),), f"the roles support {systems.replace(' | ', ', ')}",
         sources["supported_os"],
     )  # fmt: skip
-    yield Row(
+    yield CompatibilityRow(
         "minimum-kernel", (), (("kernel", f">= {role['minimum_kernel']}"),),
         f"drivers build for kernels from {role['minimum_kernel']} on", sources["minimum_kernel"],
     )  # fmt: skip
-    yield Row(
+    yield CompatibilityRow(
         "open-modules-driver", (("modules", "open"),), (("driver", f">= {first}"),),
         f"open kernel modules exist since driver {first}", sources["open_kernel_modules"],
     )  # fmt: skip
@@ -148,38 +148,38 @@ def _of_role(role: Mapping[str, Any]) -> Iterator[Row]:
         for name, packages in systems_of.items():
             if not packages["fabric_manager"]:
                 known = " | ".join(f"{name} {release}" for release in role["supported_os"][name])
-                yield Row(
+                yield CompatibilityRow(
                     f"fabric-manager-{source}-{name}", (("source", source), ("os", known)),
                     (("fabric_manager", NONE),), f"{name.capitalize()}'s own archive has no Fabric Manager",
                     sources["packages"],
                 )  # fmt: skip
 
 
-def _of_cuda(cuda: Mapping[str, Any]) -> Iterator[Row]:
+def _of_cuda(cuda: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
     minimum = cuda["minimum_driver"]
     for major, driver in minimum["versions"].items():
-        yield Row(
+        yield CompatibilityRow(
             f"cuda-{major}-driver", (("cuda", f"{major}.*"), ("image_requires", NONE)),
             (("driver", f">= {driver}"),), f"CUDA {major} needs driver {driver} or newer", minimum["source"],
         )  # fmt: skip
 
 
-def _of_gpus(gpus: Mapping[str, Any]) -> Iterator[Row]:
+def _of_gpus(gpus: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
     for entry in gpus["generations"]:
         name, these = entry["name"], " | ".join(entry["capabilities"])
         slug = name.lower()
-        yield Row(
+        yield CompatibilityRow(
             f"{slug}-cuda", (("gpu", these),), (("cuda", f"{NONE} | {entry['cuda']}"),),
             f"{name} GPUs need CUDA {entry['cuda']}", gpus["source"],
         )  # fmt: skip
         if "driver" in entry:
-            yield Row(
+            yield CompatibilityRow(
                 f"{slug}-driver", (("gpu", these),), (("driver", entry["driver"]),),
                 f"{name} GPUs need a driver {entry['driver']}", gpus["source"],
             )  # fmt: skip
 
 
-def _of_paddle(paddle: Mapping[str, Any]) -> Iterator[Row]:
+def _of_paddle(paddle: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
     for variant, built in paddle["variants"].items():
         needs = [("cuda", f"{built['cuda']}.*")]
         for name in ("cudnn", "nccl"):
@@ -189,7 +189,7 @@ def _of_paddle(paddle: Mapping[str, Any]) -> Iterator[Row]:
         words = ", ".join(
             f"{VARIABLES[name]} {built[name]}" for name in ("cuda", "cudnn", "nccl") if built[name]
         )
-        yield Row(
+        yield CompatibilityRow(
             f"paddle-{variant}", (("paddle", variant),), tuple(needs),
             f"PaddlePaddle {variant} is built against {words}", paddle["source"],
         )  # fmt: skip

@@ -22,7 +22,7 @@ CAPABILITY = re.compile(r"([0-9]+)\.([0-9]+)(\+PTX)?")
 
 
 @dataclass(frozen=True)
-class Row:
+class CompatibilityRow:
     """If all of ``when`` holds, all of ``needs`` must. Both map a variable to a condition (see `holds`).
 
     ``source`` is where it is known from. ``origin`` is the setting, image or node that declares it, empty for
@@ -118,7 +118,7 @@ def _related(condition: str) -> Iterator[str]:
         yield from (operand for operator, operand in clauses if operator in RELATIONS)
 
 
-def solve(domains: Domains, rows: Iterable[Row]) -> dict[str, str] | None:
+def solve(domains: Domains, rows: Iterable[CompatibilityRow]) -> dict[str, str] | None:
     """An assignment that satisfies every row; None if there is none.
 
     Every variable of a row must have a domain, and no domain may be empty.
@@ -137,7 +137,7 @@ def solve(domains: Domains, rows: Iterable[Row]) -> dict[str, str] | None:
     return None
 
 
-def solve_preferred(domains: Domains, rows: Sequence[Row]) -> dict[str, str] | None:
+def solve_preferred(domains: Domains, rows: Sequence[CompatibilityRow]) -> dict[str, str] | None:
     """The solution whose values come first in their domains, the first variable being the most important."""
     found = solve(domains, rows)
     if found is None:
@@ -152,7 +152,9 @@ def solve_preferred(domains: Domains, rows: Sequence[Row]) -> dict[str, str] | N
     return found
 
 
-def decided(domains: Domains, rows: Sequence[Row], solution: Mapping[str, str]) -> dict[str, str]:
+def decided(
+    domains: Domains, rows: Sequence[CompatibilityRow], solution: Mapping[str, str]
+) -> dict[str, str]:
     """The variables that have the same value in every solution, as in this one."""
     return {
         name: value
@@ -162,12 +164,12 @@ def decided(domains: Domains, rows: Sequence[Row], solution: Mapping[str, str]) 
     }
 
 
-def possible_values(domains: Domains, rows: Sequence[Row], name: str) -> tuple[str, ...]:
+def possible_values(domains: Domains, rows: Sequence[CompatibilityRow], name: str) -> tuple[str, ...]:
     """The values that a variable has in some solution."""
     return tuple(value for value in domains[name] if solve({**domains, name: (value,)}, rows) is not None)
 
 
-def minimal_conflict(domains: Domains, rows: Sequence[Row]) -> tuple[Row, ...]:
+def minimal_conflict(domains: Domains, rows: Sequence[CompatibilityRow]) -> tuple[CompatibilityRow, ...]:
     """Of unsatisfiable rows, some that are already unsatisfiable and none of which can be omitted."""
     # Rows of the data first: with few of them left, variables that nothing declares drop out of the search.
     kept = sorted(rows, key=lambda row: row.origin != "")
@@ -178,9 +180,9 @@ def minimal_conflict(domains: Domains, rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(kept)
 
 
-def conflicts(domains: Domains, rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+def conflicts(domains: Domains, rows: Sequence[CompatibilityRow]) -> list[tuple[CompatibilityRow, ...]]:
     """Minimal conflicts until the rest can be satisfied; none if all rows can be."""
-    found: list[tuple[Row, ...]] = []
+    found: list[tuple[CompatibilityRow, ...]] = []
     rest = list(rows)
     while solve(domains, rest) is None:
         conflict = minimal_conflict(domains, rest)
@@ -190,14 +192,16 @@ def conflicts(domains: Domains, rows: Sequence[Row]) -> list[tuple[Row, ...]]:
     return found
 
 
-def _narrow(domains: Domains, rows: Iterable[Row]) -> tuple[dict[str, tuple[str, ...]] | None, list[Row]]:
+def _narrow(
+    domains: Domains, rows: Iterable[CompatibilityRow]
+) -> tuple[dict[str, tuple[str, ...]] | None, list[CompatibilityRow]]:
     """The domains without values that a row excludes in which nothing else is undecided, and the other rows.
 
     The domains are None if one of them would be empty.
     """
     narrowed, undecided = dict(domains), list(rows)
     while True:
-        pending: list[Row] = []
+        pending: list[CompatibilityRow] = []
         for row in undecided:
             free = [name for name in row.variables if len(narrowed[name]) > 1]
             if len(free) > 1:

@@ -17,7 +17,7 @@ PRESENCE = "host"
 
 
 @dataclass(frozen=True)
-class Difference:
+class StackDifference:
     """One property that is another than locked, on these hosts; ``because`` says who says so."""
 
     variable: str
@@ -50,7 +50,7 @@ def differences(
     resolutions: Sequence[Resolution],
     facts: Mapping[str, NodeFacts],
     declared: Container[str],
-) -> list[Difference]:
+) -> list[StackDifference]:
     """What is another now, hosts alike together; ``declared`` are all hosts of the cluster.
 
     What is unknown now, or was when locked, is none. Hosts of a kind in conflict are compared by what is
@@ -74,7 +74,7 @@ def differences(
                 together.setdefault(key, []).append(host)
     if gone := [host for host in then if host not in declared]:
         together[PRESENCE, "", "", "in the lock, and no longer declared"] = gone
-    return [Difference(*key, tuple(hosts)) for key, hosts in together.items()]
+    return [StackDifference(*key, tuple(hosts)) for key, hosts in together.items()]
 
 
 def _of_settings(

@@ -12,13 +12,14 @@ from clusterctl.cluster.compat_rows import compatibility
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.settings.declared_at import declared_at
+from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.declared import TRAINING
-from clusterctl.stack.drift import Difference, differences
+from clusterctl.stack.drift import StackDifference, differences
 from clusterctl.stack.facts import NodeFacts, of_environment
 from clusterctl.stack.kinds import NODES, installed_kinds, kinds_of
 from clusterctl.stack.resolution import Conflict, Resolution, resolve, support_warnings
 
-T = TypeVar("T", Conflict, Difference)
+T = TypeVar("T", Conflict, StackDifference)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class StackReport:
 
     resolutions: tuple[Resolution, ...]
     conflicts: tuple[Conflict, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[StackDifference, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -77,15 +78,19 @@ def locked_environment(
 ) -> dict[str, Any]:
     """What a result document's environment says of the lock, and its notes with what differs from it.
 
-    Only the nodes that the validation saw are compared. Raises as `judge_stacks` does.
+    Only the nodes that the validation saw are compared. Never raises: what was judged is not lost over it.
     """
     if lock is None:
         return {"lock": None}
     facts = of_environment(environment, f"validation {run}")
-    found = judge_stacks(inventory, lock, facts).limited_to(facts)
+    summary, notes = lock_file.summary(lock), list(environment.get("notes", ()))
+    try:
+        found = judge_stacks(inventory, lock, facts).limited_to(facts)
+    except ExplainedError as error:
+        notes.append(f"the nodes were not compared with {lock_file.NAME}: {error.what}")
+        return {"lock": summary, "notes": notes}
     drift = [one.as_json() for one in found.differences]
-    notes = [*environment.get("notes", ()), *found.sentences]
-    return {"lock": {**lock_file.summary(lock), "drift": drift}, "notes": notes}
+    return {"lock": {**summary, "drift": drift}, "notes": [*notes, *found.sentences]}
 
 
 def _limited(found: Iterable[T], hosts: Container[str]) -> Iterator[T]:

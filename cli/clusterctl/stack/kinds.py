@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from clustercheck.errors import ExplainedError
 from clustercheck.expect import profiles
 from clusterctl.cluster.compat_rows import DECLARED, VARIABLES, Compatibility
+from clusterctl.cluster.compatibility import Drivers
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.cluster.resolver import NONE, Row, is_value
+from clusterctl.cluster.resolver import NONE, CompatibilityRow, is_value
 from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.spec import settings_of
 from clusterctl.cluster.templating import Variables
@@ -21,16 +22,18 @@ IMAGE = "training image"
 NODES = "nodes"
 SWITCH = "training_image_enabled"
 FABRIC_MANAGER = {"true": f"not {NONE}", "false": NONE}
+_VALUE = re.compile(r"[A-Za-z0-9._+:~ -]{1,100}")
+_NUMBERS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}){0,9}")
 _PACKAGE = re.compile(r"(?:docker\.io|docker-ce|moby-engine)=(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
 _PADDLE = re.compile(r"cuda-?([0-9]+)\.([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Kind:
+class NodeKind:
     """Hosts and what is declared and known of each of them, as rows of the resolver."""
 
     hosts: tuple[str, ...]
-    declared: tuple[Row, ...]
+    declared: tuple[CompatibilityRow, ...]
 
     @property
     def values(self) -> dict[str, str]:
@@ -44,14 +47,14 @@ def kinds_of(
     image: LockedImage | None,
     facts: Mapping[str, NodeFacts],
     data: Compatibility,
-) -> list[Kind]:
+) -> list[NodeKind]:
     """The GPU nodes that are not in quarantine, by kind. ``image`` is the locked training image.
 
     Raises ClusterctlError for a template that cannot be evaluated.
     """
     of_image = tuple(_image_rows(image))
     without_image = tuple(_image_rows(None))
-    together: dict[tuple[tuple[str, str], ...], tuple[list[str], tuple[Row, ...]]] = {}
+    together: dict[tuple[tuple[str, str], ...], tuple[list[str], tuple[CompatibilityRow, ...]]] = {}
     for host in inventory.gpu_nodes:
         if host.quarantined is not None:
             continue
@@ -64,16 +67,16 @@ def kinds_of(
         )
         hosts, _ = together.setdefault(tuple(need for row in rows for need in row.needs), ([], rows))
         hosts.append(host.name)
-    return [Kind(tuple(hosts), rows) for hosts, rows in together.values()]
+    return [NodeKind(tuple(hosts), rows) for hosts, rows in together.values()]
 
 
-def installed_kinds(kinds: list[Kind], facts: Mapping[str, NodeFacts]) -> list[Kind]:
+def installed_kinds(kinds: list[NodeKind], facts: Mapping[str, NodeFacts]) -> list[NodeKind]:
     """Hosts with the driver and Fabric Manager that were seen on them, by kind; others are omitted."""
     together: dict[tuple[int, str, str], list[str]] = {}
     for number, kind in enumerate(kinds):
         for name in kind.hosts:
             seen = facts.get(name, NodeFacts())
-            if seen.driver:
+            if usable(seen.driver):
                 together.setdefault((number, seen.driver, seen.fabric_manager), []).append(name)
     found = []
     for (number, driver, fabric_manager), hosts in together.items():
@@ -84,27 +87,43 @@ def installed_kinds(kinds: list[Kind], facts: Mapping[str, NodeFacts]) -> list[K
             if row.origin == IMAGE or row.needs[0][0] not in ("driver", "fabric_manager")
         ]
         rows = [declare("driver", driver, NODES, f"driver {driver} is loaded", seen_by)]
-        if fabric_manager:
+        if usable(fabric_manager):
             text = f"Fabric Manager {fabric_manager} is installed"
             rows.append(declare("fabric_manager", fabric_manager, NODES, text, seen_by))
-        found.append(Kind(tuple(hosts), (*rows, *kept)))
+        found.append(NodeKind(tuple(hosts), (*rows, *kept)))
     return found
 
 
-def declare(variable: str, condition: str, origin: str, reason: str, source: str) -> Row:
+def declare(variable: str, condition: str, origin: str, reason: str, source: str) -> CompatibilityRow:
     """A row that says what a setting, an image or a node has."""
-    return Row(f"{origin}: {variable}", (), ((variable, condition),), reason, source, origin)
+    return CompatibilityRow(f"{origin}: {variable}", (), ((variable, condition),), reason, source, origin)
 
 
-def _host_rows(host: Host, settings: Variables, seen: NodeFacts, data: Compatibility) -> Iterator[Row]:
-    def set_by(variable: str, name: str, condition: str = "") -> Iterator[Row]:
-        value = str(settings.value(name) or "")
-        if value:
+def usable(value: str) -> str:
+    """A value as settings, nodes and images name it; nothing where it would be read as a condition."""
+    return value if _VALUE.fullmatch(value) and is_value(value) else ""
+
+
+def _range(drivers: Drivers) -> str:
+    """A range of drivers as a condition: nothing of it but numbers, whatever an image's label says."""
+    least, below = (
+        found[0] if (found := _NUMBERS.match(text)) else "" for text in (drivers.least, drivers.below)
+    )
+    return f">= {least or 0}" + (f", < {below}" if below else "")
+
+
+def _host_rows(
+    host: Host, settings: Variables, seen: NodeFacts, data: Compatibility
+) -> Iterator[CompatibilityRow]:
+    def set_by(variable: str, name: str, condition: str = "") -> Iterator[CompatibilityRow]:
+        value = settings.value(name)
+        wanted = condition or usable("" if value is None else str(value))
+        if wanted:
             source = "settings" if name in host.variables else "default of the role"
-            yield declare(variable, condition or value, name, f"{name} is {value}", source)
+            yield declare(variable, wanted, name, f"{name} is {value}", source)
 
-    def seen_as(variable: str, value: str) -> Iterator[Row]:
-        if value:
+    def seen_as(variable: str, value: str) -> Iterator[CompatibilityRow]:
+        if usable(value):
             text = f"{VARIABLES[variable]} is {value}"
             yield declare(variable, value, NODES, text, seen.seen_by)
 
@@ -130,7 +149,7 @@ def _host_rows(host: Host, settings: Variables, seen: NodeFacts, data: Compatibi
     yield from seen_as("kernel", seen.kernel)
 
 
-def _hardware_rows(settings: Variables, seen: NodeFacts, data: Compatibility) -> Iterator[Row]:
+def _hardware_rows(settings: Variables, seen: NodeFacts, data: Compatibility) -> Iterator[CompatibilityRow]:
     """The GPUs by profile, else by their declared model, else as they were seen."""
     profile = str(settings.value("hardware_profile") or "")
     model = str(settings.value("hardware_gpu_model") or "")
@@ -153,7 +172,7 @@ def _hardware_rows(settings: Variables, seen: NodeFacts, data: Compatibility) ->
         yield declare("gpu", capability, origin, text, seen.seen_by if origin == NODES else "settings")
 
 
-def _image_rows(image: LockedImage | None) -> Iterator[Row]:
+def _image_rows(image: LockedImage | None) -> Iterator[CompatibilityRow]:
     """What the training image contains; nothing of all that without one."""
     needs = image.needs if image is not None else None
     source = image.source if image is not None else "clusterctl.lock"
@@ -165,7 +184,8 @@ def _image_rows(image: LockedImage | None) -> Iterator[Row]:
         "capabilities": needs.capabilities if needs else "",
         "paddle": _paddle_variant(image) if image is not None else "",
     }
-    for variable, value in values.items():
+    for variable, named in values.items():
+        value = usable(named)
         if value:
             text = f"the training image has {VARIABLES[variable]} {value}"
         elif image is not None:
@@ -178,9 +198,7 @@ def _image_rows(image: LockedImage | None) -> Iterator[Row]:
         "image_requires", asked, IMAGE, f"the training image {text} the drivers that run it", source
     )
     if needs is not None and by_itself:
-        ranges = " | ".join(
-            f">= {one.least}" + (f", < {one.below}" if one.below else "") for one in needs.drivers
-        )
+        ranges = " | ".join(map(_range, needs.drivers))
         text = f"the training image names the drivers that run it: {ranges.replace(' | ', ' or ')}"
         yield declare("driver", ranges, IMAGE, text, f"{source}, {needs.source}")
 

@@ -10,16 +10,15 @@ from clusterctl.cluster.compat_rows import VARIABLES, Compatibility
 from clusterctl.cluster.lock import LockedStack
 from clusterctl.cluster.resolver import (
     NONE,
-    Row,
+    CompatibilityRow,
     conflicts,
     decided,
     possible_values,
     solve_preferred,
 )
 from clusterctl.engine.wording import format_hosts
-from clusterctl.stack.kinds import IMAGE, NODES, Kind, declare
+from clusterctl.stack.kinds import IMAGE, NODES, NodeKind, declare
 
-CODE = "lock.conflict"
 HARDWARE = ("hardware_profile", "hardware_gpu_model")
 # What another image must be, where no list of values says it.
 OTHER_IMAGE = {
@@ -34,8 +33,9 @@ class Conflict:
     """Rows that cannot all hold, none of which could be omitted, and what would solve it."""
 
     hosts: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CompatibilityRow, ...]
     remedies: tuple[str, ...]
+    code: str = "lock.conflict"
 
     @property
     def what(self) -> str:
@@ -51,7 +51,7 @@ class Resolution:
     Both are empty if there are conflicts.
     """
 
-    kind: Kind
+    kind: NodeKind
     assignment: Mapping[str, str]
     values: Mapping[str, str]
     conflicts: tuple[Conflict, ...] = ()
@@ -62,7 +62,7 @@ class Resolution:
         return tuple(name for name in self.assignment if name not in self.values)
 
 
-def resolve(kinds: Sequence[Kind], data: Compatibility) -> list[Resolution]:
+def resolve(kinds: Sequence[NodeKind], data: Compatibility) -> list[Resolution]:
     """Resolves each kind by itself; how many hosts one has does not matter."""
     return [_resolve(kind, data) for kind in kinds]
 
@@ -105,7 +105,7 @@ def support_warnings(
     return found
 
 
-def _resolve(kind: Kind, data: Compatibility) -> Resolution:
+def _resolve(kind: NodeKind, data: Compatibility) -> Resolution:
     domains, rows = _domains(kind, data), (*data.rows, *kind.declared)
     assignment = solve_preferred(domains, rows)
     if assignment is not None:
@@ -119,7 +119,7 @@ def _resolve(kind: Kind, data: Compatibility) -> Resolution:
     return Resolution(kind, {}, {}, tuple(explained))
 
 
-def _domains(kind: Kind, data: Compatibility) -> dict[str, tuple[str, ...]]:
+def _domains(kind: NodeKind, data: Compatibility) -> dict[str, tuple[str, ...]]:
     """The known values, and those that this kind has."""
     domains = dict(data.domains)
     for name, value in kind.values.items():
@@ -129,7 +129,10 @@ def _domains(kind: Kind, data: Compatibility) -> dict[str, tuple[str, ...]]:
 
 
 def _remedies(
-    conflict: Sequence[Row], domains: Mapping[str, tuple[str, ...]], rows: Sequence[Row], data: Compatibility
+    conflict: Sequence[CompatibilityRow],
+    domains: Mapping[str, tuple[str, ...]],
+    rows: Sequence[CompatibilityRow],
+    data: Compatibility,
 ) -> tuple[str, ...]:
     """Each single setting, or the image, with the values that would solve the conflict."""
     found = []

@@ -7,7 +7,7 @@ from clusterctl.cluster.compat_rows import VARIABLES, compatibility
 from clusterctl.cluster.resolver import NONE
 from clusterctl.engine.wording import format_hosts
 from clusterctl.stack.judge import StackReport
-from clusterctl.stack.resolution import CODE, Conflict, Resolution
+from clusterctl.stack.resolution import Conflict, Resolution
 
 
 def show(report: StackReport) -> None:
@@ -31,7 +31,7 @@ def emit(report: StackReport) -> None:
             )  # fmt: skip
     for conflict in report.conflicts:
         console.emit(
-            {"type": "conflict", "code": CODE, "hosts": list(conflict.hosts), "what": conflict.what,
+            {"type": "conflict", "code": conflict.code, "hosts": list(conflict.hosts), "what": conflict.what,
              "rows": [
                  {"id": row.id, "reason": row.reason, "source": row.source, "origin": row.origin}
                  for row in conflict.rows
@@ -66,6 +66,6 @@ def _tell(conflict: Conflict) -> None:
         f"{format_hosts(conflict.hosts)}: driver, hardware, system and image do not fit together",
         *lines,
         *(("hint:  ", hint) for hint in hints),
-        ("code:  ", CODE),
+        ("code:  ", conflict.code),
         style="bold red",
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clusterctl.cluster import compat_rows
 from clusterctl.cluster.compat_rows import VARIABLES, compatibility
 from clusterctl.cluster.resolver import (
-    Row,
+    CompatibilityRow,
     conflicts,
     decided,
     holds,
@@ -54,7 +54,7 @@ def problems(draw):
     }
     made = draw(st.lists(st.tuples(conditions(0, 2), conditions(1, 2), st.booleans()), max_size=8))
     rows = [
-        Row(f"row-{number}", when, needs, "reason", "source", "setting" if declared else "")
+        CompatibilityRow(f"row-{number}", when, needs, "reason", "source", "setting" if declared else "")
         for number, (when, needs, declared) in enumerate(made)
     ]
     return domains, rows
@@ -160,8 +160,8 @@ def test_each_row_excludes_something_and_the_data_as_a_whole_allows_every_known_
     domains |= {"cudnn": (*domains["cudnn"], "9.17", "9.5"), "driver": (*domains["driver"], "440.33")}
     domains["cuda"] = (*domains["cuda"], "8.0", "9.2", "10.2")
     for row in data.rows:
-        violated = Row("not", row.needs, (("gpu", "never"),), "", "")
-        holding = [Row("when", (), ((name, text),), "", "") for name, text in row.when]
+        violated = CompatibilityRow("not", row.needs, (("gpu", "never"),), "", "")
+        holding = [CompatibilityRow("when", (), ((name, text),), "", "") for name, text in row.when]
         assert solve(domains, [violated, *holding]) is not None, f"{row.id} excludes nothing"
     for name in ("driver", "gpu", "os", "cuda", "paddle", "docker", "toolkit"):
         assert set(possible_values(data.domains, data.rows, name)) >= set(data.domains[name]) - {
@@ -175,7 +175,10 @@ def test_the_known_facts() -> None:
     data = compatibility()
 
     def possible(name: str, **known: str) -> set[str]:
-        rows = [Row(f"known {key}", (), ((key, value),), "", "", "test") for key, value in known.items()]
+        rows = [
+            CompatibilityRow(f"known {key}", (), ((key, value),), "", "", "test")
+            for key, value in known.items()
+        ]
         domains = {
             key: tuple(dict.fromkeys((*values, *([known[key]] if key in known else []))))
             for key, values in data.domains.items()

@@ -21,7 +21,7 @@ from clusterctl.cluster.compat_rows import compatibility
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory, from_listing
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
-from clusterctl.cluster.resolver import Row, solve
+from clusterctl.cluster.resolver import CompatibilityRow, solve
 from clusterctl.commands import status
 from clusterctl.report import files, markdown, terminal
 from clusterctl.rollout.inspection import status_of
@@ -84,11 +84,12 @@ def test_hosts_alike_are_one_kind_and_its_stack_satisfies_every_row(tmp_path: Pa
         "source": "cuda", "driver": "580", "modules": "open", "fabric_manager": "580", "gpu": "8.0",
         "nvswitch": "yes", "os": "debian 12", "kernel": "6.1.0-18-amd64", "engine": "docker",
         "docker": "20.10.24", "gpu_mode": "auto", "toolkit": "1.18.1", "image_requires": "none",
-        "cuda": "12.9", "cudnn": "9.9", "nccl": "none", "capabilities": "none", "paddle": "cu129",
+        "cuda": "12.9", "cudnn": "9.9", "containerd": "none", "nccl": "none", "capabilities": "none",
+        "paddle": "cu129",
     }  # fmt: skip
-    assert set(first.unknown) == {"containerd"}
+    assert first.unknown == ()
     # Of the third nothing was seen: its system and versions are not claimed.
-    assert set(found.resolutions[1].unknown) == {"os", "kernel", "docker", "containerd", "toolkit"}
+    assert set(found.resolutions[1].unknown) == {"os", "kernel", "docker", "toolkit"}
     assert found.conflicts == ()
 
 
@@ -365,6 +366,48 @@ def test_a_report_notes_what_differs_from_the_lock(tmp_path: Path) -> None:
     assert locked_environment(inventory, None, seen, "r1") == {"lock": None}
 
 
+def test_no_node_image_or_setting_is_read_as_a_condition(tmp_path: Path) -> None:
+    for word in (
+        "as nothing",
+        "not none",
+        ">= 1",
+        "none | 1",
+        "in x",
+        "1, 2",
+        "\x1b[2J",
+        "é",
+        "x" * 300,
+        "|",
+    ):
+        seen = NodeFacts(word, word, word, word, word, word, word, "seen now")
+        image = PADDLE.model_copy(
+            update={"cuda": word, "cudnn": word, "nccl": word, "compute_capabilities": word, "tag": word,
+                    "drivers": ((f"535 {word}", f" {word}"),), "minimum_driver_from": "label x"}
+        )  # fmt: skip
+        settings = {"nvidia_container_toolkit_version": word, "hardware_gpu_model": word}
+        found = judged(site(tmp_path, settings), image, gpu01=seen, gpu02=seen)
+        assert [set(one.values) & {"os", "kernel", "toolkit"} for one in found.resolutions] == [set()]
+        assert stacks_of(found.resolutions)
+        assert {one.values["cuda"] for one in found.resolutions} == {"none"}
+
+
+def test_fabric_manager_is_as_the_setting_says_also_as_a_boolean(tmp_path: Path) -> None:
+    for value, expected in (("auto", "580"), (True, "580"), ("true", "580")):
+        settings = {"hardware_profile": "hgx-a100-80gb", "nvidia_driver_fabric_manager": value}
+        assert judged(site(tmp_path, settings)).resolutions[0].values["fabric_manager"] == expected
+    for value in (False, "false"):
+        settings = {"hardware_profile": "hgx-a100-80gb", "nvidia_driver_fabric_manager": value}
+        (conflict,) = judged(site(tmp_path, settings)).conflicts
+        assert conflict.remedies == ("set nvidia_driver_fabric_manager: auto",)
+
+
+def test_a_validation_is_not_lost_over_a_setting_that_cannot_be_evaluated(tmp_path: Path) -> None:
+    inventory = site(tmp_path, {"nvidia_container_toolkit_mode": "{{ nowhere.at_all }}"})
+    found = locked_environment(inventory, Lock(), {"nodes": {}, "notes": ["a note"]}, "r1")
+    assert found["notes"][0] == "a note"
+    assert found["notes"][1].startswith("the nodes were not compared with clusterctl.lock: ")
+
+
 def test_a_declared_row_is_the_settings_first_word(tmp_path: Path) -> None:
     inventory = site(
         tmp_path,
@@ -376,4 +419,4 @@ def test_a_declared_row_is_the_settings_first_word(tmp_path: Path) -> None:
     (kind,) = kinds_of(inventory, None, {"gpu01": SEEN, "gpu02": SEEN}, compatibility())
     assert kind.values["driver"] == "580.95.05"
     assert kind.values["docker"] == "28.1.1"
-    assert all(isinstance(row, Row) and row.source for row in kind.declared)
+    assert all(isinstance(row, CompatibilityRow) and row.source for row in kind.declared)

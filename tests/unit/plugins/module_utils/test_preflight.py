@@ -269,7 +269,7 @@ def test_the_data_of_branches_and_cuda_hold_together() -> None:
     cuda = yaml.safe_load((COMPAT_DIRECTORY / "cuda.yml").read_text())
     paddle = yaml.safe_load((COMPAT_DIRECTORY / "paddle.yml").read_text())
     for variant in paddle["variants"].values():
-        assert variant["cuda"] in cuda["toolkit_driver"]
-        assert variant["cuda"].split(".", maxsplit=1)[0] in cuda["minimum_driver"]
+        assert variant["cuda"] in cuda["toolkit_driver"]["versions"]
+        assert variant["cuda"].split(".", maxsplit=1)[0] in cuda["minimum_driver"]["versions"]
     for source in COMPAT["packages"].values():
         assert set(source) == set(COMPAT["supported_os"])
