@@ -66,6 +66,8 @@ def differences(
         because = {row.needs[0][0]: row.reason for row in reversed(one.kind.declared)}
         for host in one.kind.hosts:
             before = then.get(host)
+            if before is None and one.conflicts:
+                continue  # nothing can be locked for it, which is told already
             if before is None:
                 together.setdefault((PRESENCE, "", "", "not in the lock"), []).append(host)
                 continue

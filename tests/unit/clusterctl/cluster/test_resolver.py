@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.modules import container_engine_facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustercheck.expect import profiles
 from clusterctl.cluster import compat_rows
 from clusterctl.cluster.compat_rows import VARIABLES, compatibility
 from clusterctl.cluster.resolver import (
@@ -196,3 +199,28 @@ def test_the_known_facts() -> None:
     assert possible("fabric_manager", nvswitch="yes", source="distribution", os="debian 12") == set()
     assert possible("gpu", capabilities="8.0 9.0") == {"8.0", "8.6", "8.9", "9.0"}
     assert "20.10" not in possible("docker", gpu_mode="cdi", engine="docker")
+
+
+def test_rows_and_what_the_roles_decide_by_themselves_agree() -> None:
+    """What runs with a node's own Python cannot read this program's data: these facts stand twice."""
+    data = compatibility()
+    (cdi,) = [row for row in data.rows if row.id == "cdi-docker"]
+    for docker in set(data.domains["docker"]) - {"none"}:
+        assert holds(dict(cdi.needs)["docker"], docker, {}) == (
+            container_engine_facts.cdi_support(docker) != "never"
+        )
+
+
+def test_every_profile_has_a_known_compute_capability() -> None:
+    data = compatibility()
+    for name in profiles.names():
+        for model in profiles.load(name).gpu_models:
+            assert data.capability_of(model) in data.domains["gpu"], model
+
+
+def test_the_table_of_the_documentation_is_that_of_the_data(repository: Path) -> None:
+    variants = yaml.safe_load((compat_rows.DIRECTORY / "paddle.yml").read_text())["variants"]
+    text = (repository / "docs/paddle.md").read_text()
+    for name, built in variants.items():
+        cells = (name, built["cuda"], built["cudnn"], built["nccl"] or "")
+        assert f"| {' | '.join(cells)} |".replace("  |", " |") in text

@@ -321,13 +321,24 @@ def test_lock_tells_a_conflict_with_its_chain_and_code(tmp_path: Path) -> None:
         "lock.conflict",
     ):
         assert part in done.stderr
-    assert lock_file.read(directory) is None or lock_file.read(directory).stacks == ()
+    assert lock_file.read(directory).stacks == ()
     (conflict,) = [
         json.loads(line)
         for line in call(tmp_path, "lock", "--json").stdout.splitlines()
         if "conflict" in line and "rows" in line
     ]
     assert conflict["remedies"] == ["set nvidia_driver_flavor: proprietary"]
+
+
+def test_of_two_kinds_the_one_that_fits_is_locked_and_the_other_is_told_once(tmp_path: Path) -> None:
+    a100 = {"hardware_profile": "hgx-a100-80gb"}
+    directory = site(tmp_path, {}, gpu01=a100, gpu02={"hardware_profile": "v100-sxm2-32gb"}).directory
+    assert call(tmp_path, "lock").return_value == 1
+    assert [stack.hosts for stack in lock_file.read(directory).stacks] == [("gpu01",)]
+    checked = call(tmp_path, "lock", "--check", "--json")
+    assert checked.return_value == 1
+    kinds = [json.loads(line)["type"] for line in checked.stdout.splitlines()]
+    assert kinds == ["stack", "conflict", "summary"]
 
 
 def test_status_names_what_differs_from_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
