@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
+from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import NAME, Builds
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the node is. `available`: the source's versions by package; `record`: what we did before."""
+    """What the node is. `available`: the source's versions by package; `record`: what we did before.
+
+    `builds`: prebuilt modules, installed and offered; `kernel_metapackages`: the kernel of each by flavour.
+    """
 
     os: dict[str, str]
     kernels: list[str]
@@ -46,11 +50,16 @@ class Facts:
     nouveau: bool
     runfile: bool
     available: dict[str, list[str]]
+    builds: Builds = field(default_factory=dict)
+    kernel_metapackages: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Plan:
-    """What is to be done. `packages`: exact version by name, empty for any; `problems`: why it cannot be."""
+    """What is to be done. `packages`: exact version by name, empty for any; `problems`: why it cannot be.
+
+    `reboot`: why only a reboot brings the driver, empty otherwise; `warnings`: what the operator should know.
+    """
 
     version: str = ""
     packages: dict[str, str] = field(default_factory=dict)
@@ -61,6 +70,8 @@ class Plan:
     transaction: bool = False
     activation: bool = False
     refresh: bool = False
+    reboot: str = ""
+    warnings: list[str] = field(default_factory=list)
     problems: list[dict[str, str]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,10 +94,13 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
         return plan
 
     plan.fabric_manager = _wants_fabric_manager(request, facts)
-    driver = _fill(packages[request.scope][request.flavor], request, facts)
-    plan.version = _version(driver[0], request, facts, plan)
+    driver = _fill(packages[request.scope][request.flavor], request)
+    prebuilt = _prebuilt(packages, request.flavor, request)
+    plan.version = _version(driver[0], prebuilt, request, facts, plan)
     if plan.problems:
         return plan
+    if prebuilt:
+        _choose_prebuilt(prebuilt, facts, plan)
     exact = driver + (_fabric_manager(packages, request, facts, plan) if plan.fabric_manager else [])
     for alternatives in exact:
         _choose(alternatives, request, facts, plan)
@@ -165,35 +179,103 @@ def _fabric_manager(packages: dict[str, Any], request: Request, facts: Facts, pl
             f"{facts.os['name']} packages no Fabric Manager, and this node has {facts.nvswitches} NVSwitches",
             "set nvidia_driver_source: cuda, or nvidia_driver_fabric_manager: false to do without the fabric",
         )
-    return _fill(packages["fabric_manager"], request, facts)
+    return _fill(packages["fabric_manager"], request)
 
 
-def _fill(alternatives: list[list[str]], request: Request, facts: Facts) -> list[list[str]]:
-    flavour = facts.kernels[0].rsplit("-", 1)[-1] if facts.kernels else ""
-    return [
-        [name.format(branch=request.branch, kernel_flavour=flavour) for name in names]
-        for names in alternatives
-    ]
+def _fill(alternatives: list[list[str]], request: Request) -> list[list[str]]:
+    return [[name.format(branch=request.branch) for name in names] for names in alternatives]
+
+
+def _prebuilt(packages: dict[str, Any], flavor: str, request: Request) -> str:
+    """What the names of this flavour's prebuilt modules begin with; empty where DKMS builds them."""
+    return packages["prebuilt"].get(flavor, "").format(branch=request.branch)
+
+
+def prebuilt_names(prefix: str, kernels: list[str], flavours: list[str]) -> list[str]:
+    """Packages of prebuilt modules that matter to a node: those of its kernels and of its metapackages."""
+    return [f"{prefix}-{suffix}" for suffix in (*kernels, *flavours)]
+
+
+def _built_for(prefix: str, kernel: str, facts: Facts) -> set[str]:
+    """Driver versions whose prebuilt modules can be had for a kernel."""
+    return {build.driver for build in facts.builds.get(f"{prefix}-{kernel}", {}).values()}
+
+
+def _fits(prefix: str, version: str, kernels: list[str], facts: Facts) -> bool:
+    return not prefix or any(version in _built_for(prefix, kernel, facts) for kernel in kernels)
+
+
+def _choose_prebuilt(prefix: str, facts: Facts, plan: Plan) -> None:
+    """The modules of each kernel, and of the metapackages that bring no kernel that is not there."""
+    served = [kernel for kernel in facts.kernels if _take(prefix, kernel, kernel, facts, plan)]
+    for flavour, kernel in facts.kernel_metapackages.items():
+        if kernel in served:
+            _take(prefix, flavour, kernel, facts, plan)
+    running, newest = facts.kernels[0], facts.kernels[-1]
+    if not served:
+        _no_prebuilt(prefix, f"driver {plan.version}", facts, plan)
+    elif running not in served:
+        plan.reboot = (
+            f"kernel {running} has no prebuilt modules of driver {plan.version}, kernel {newest} does"
+        )
+    elif newest not in served:
+        plan.warnings.append(
+            f"kernel {newest}, which the next reboot starts, has no prebuilt modules of driver {plan.version}"
+        )
+
+
+def _take(prefix: str, suffix: str, kernel: str, facts: Facts, plan: Plan) -> bool:
+    """Adds one package of prebuilt modules with its exact parts, the installed version of it first."""
+    name = f"{prefix}-{suffix}"
+    builds = facts.builds.get(name, {})
+    fitting = [own for own, build in builds.items() if (build.driver, build.kernel) == (plan.version, kernel)]
+    if not fitting:
+        return False
+    own = facts.installed[name] if facts.installed.get(name) in fitting else fitting[0]
+    plan.packages[name] = own
+    plan.packages.update(builds[own].parts)
+    return True
+
+
+def _no_prebuilt(prefix: str, wanted: str, facts: Facts, plan: Plan) -> None:
+    """The remedy is a kernel that has modules: headers do not help."""
+    offered = [found for name, found in facts.builds.items() if name.startswith(prefix)]
+    kernels = {build.kernel for builds in offered for build in builds.values()} - set(facts.kernels)
+    found = "and for no other kernel of this flavour"
+    remedy = "boot one of Ubuntu's kernels (generic, lowlatency, nvidia), or update the mirror"
+    if kernels:
+        newest = sorted(kernels, key=version_key)[-1]
+        found = f"but for kernel {newest}"
+        remedy = f"install that kernel (apt-get install linux-image-{newest}), reboot and apply again"
+    what = f"the archive has no {prefix}-{facts.kernels[0]} of {wanted}, {found}"
+    _problem(plan, what, remedy, code="packages.not-offered")
 
 
 def _in_branch(version: str, branch: str) -> bool:
     return version.split(".", maxsplit=1)[0] == branch
 
 
-def _version(anchor: list[str], request: Request, facts: Facts, plan: Plan) -> str:
-    """The exact driver version: as asked, else the installed one of the branch, else the newest offered."""
+def _version(anchor: list[str], prebuilt: str, request: Request, facts: Facts, plan: Plan) -> str:
+    """The exact driver version: as asked, else the installed one of the branch, else the newest offered.
+
+    With prebuilt modules: of those that a kernel of this node has, that of the running one if it has any.
+    """
     if request.version:
         return request.version
     for name in anchor:
         version = upstream(facts.installed.get(name, ""))
-        if _in_branch(version, request.branch):
+        if _in_branch(version, request.branch) and _fits(prebuilt, version, facts.kernels, facts):
             return version
     offered = {upstream(v) for name in anchor for v in facts.available.get(name, [])}
     of_branch = sorted((v for v in offered if _in_branch(v, request.branch)), key=version_key)
     if not of_branch:
         _not_offered(plan, anchor, f"branch {request.branch}", facts, request)
         return ""
-    return of_branch[-1]
+    for kernel in facts.kernels:
+        if fitting := [version for version in of_branch if _fits(prebuilt, version, [kernel], facts)]:
+            return fitting[-1]
+    _no_prebuilt(prebuilt, f"a driver of branch {request.branch} that it has the libraries of", facts, plan)
+    return ""
 
 
 def _choose(alternatives: list[str], request: Request, facts: Facts, plan: Plan) -> None:
@@ -254,7 +336,8 @@ def _unversioned(packages: dict[str, Any], request: Request, facts: Facts) -> li
 
 
 def _branch_of(name: str) -> str:
-    match = re.search(r"-(\d{3})(?=$|-)", name)
+    # The kernel's ABI is a number too: linux-signatures-nvidia-5.15.0-204-generic.
+    match = re.search(r"-nvidia-(\d{3})-" if name.startswith("linux-") else r"-(\d{3})(?=$|-)", name)
     return match.group(1) if match else ""
 
 
@@ -266,21 +349,41 @@ def _removals(
     return sorted(
         name
         for name in driver_packages(facts.installed, compat)
-        if name not in plan.packages and (_branch_of(name) not in ("", request.branch) or name in foreign)
+        if name not in plan.packages
+        and (
+            _branch_of(name) not in ("", request.branch)
+            or name in foreign
+            or _other_driver(name, facts, plan)
+        )
     )
 
 
+def _other_driver(name: str, facts: Facts, plan: Plan) -> bool:
+    """Whether these are prebuilt modules of another driver, as for a kernel that is kept besides."""
+    build = facts.builds.get(name, {}).get(facts.installed[name])
+    return build is not None and build.driver != plan.version
+
+
 def _foreign(packages: dict[str, Any], request: Request, facts: Facts) -> set[str]:
-    """Packages that only the other flavour needs."""
+    """Packages that only the other flavour needs, and modules of DKMS where prebuilt ones replace them."""
     other = "proprietary" if request.flavor == "open" else "open"
-    return _named(packages, other, request, facts) - _named(packages, request.flavor, request, facts)
+    names = _named(packages, other, request) - _named(packages, request.flavor, request)
+    if packages["prebuilt"]:
+        names |= {name.format(branch=request.branch) for name in packages["built_here"]}
+        opened = _prebuilt(packages, "open", request)
+        names |= {
+            name
+            for name in facts.installed
+            if name.startswith(NAME) and (request.flavor == "open") is not name.startswith(f"{opened}-")
+        }
+    return names
 
 
-def _named(packages: dict[str, Any], flavor: str, request: Request, facts: Facts) -> set[str]:
+def _named(packages: dict[str, Any], flavor: str, request: Request) -> set[str]:
     return {
         name
         for scope in ("full", "compute")
-        for names in _fill(packages[scope][flavor], request, facts)
+        for names in _fill(packages[scope][flavor], request)
         for name in names
     }
 

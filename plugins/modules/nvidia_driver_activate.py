@@ -46,6 +46,10 @@ options:
     elements: str
     default: []
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
+  reboot:
+    description: Why only a reboot brings this driver, as into a kernel that has its modules; empty otherwise.
+    type: str
+    default: ""
   changed_packages:
     description: Packages that were just changed.
     type: list
@@ -79,6 +83,7 @@ ARGUMENTS: dict[str, Any] = {
     "fabric_manager": {"type": "bool", "default": False},
     "services": {"type": "list", "elements": "str", "default": []},
     "force_busy": {"type": "bool", "default": False},
+    "reboot": {"type": "str", "default": ""},
     "changed_packages": {"type": "list", "elements": "str", "default": []},
 }
 ROOT = Path("/")
@@ -207,7 +212,8 @@ def load(node: Node, version: str) -> None:
             f"The module on disk is {built}. Secure Boot may refuse its key (mokutil --import), or another "
             "driver holds the GPUs"
             if built
-            else f"No module is built for kernel {os.uname().release}: install its headers"
+            else f"No module is there for kernel {os.uname().release}: see `dkms status`, or reboot into a "
+            "kernel that has one"
         )
         node.fail(
             f"The kernel does not load driver {version}: {error or 'modprobe failed'}. {hint}. "
@@ -346,7 +352,9 @@ def main() -> None:
             actions=[],
             clusterctl={"busy": f"{'; '.join(busy)} ({reason}: apply again when the node is idle)"},
         )
-    stays = settle_modules(node, reason, version, params["services"])
+    # A driver that runs is better than none: its modules stay until the reboot.
+    waits = bool(reason and params["reboot"])
+    stays = params["reboot"] if waits else settle_modules(node, reason, version, params["services"])
     if stays:
         module.exit_json(
             changed=bool(node.actions),

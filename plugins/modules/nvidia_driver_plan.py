@@ -28,6 +28,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_p
     Request,
     driver_packages,
     make_plan,
+    prebuilt_names,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
+    NAME,
+    Builds,
+    merge,
+    parse_builds,
+    parse_kernel_metapackages,
 )
 
 DOCUMENTATION = r"""
@@ -131,9 +139,11 @@ REQUEST = (
 )  # fmt: skip
 
 
-def node_facts(root: Path, available: dict[str, list[str]]) -> Facts:
-    """What the node is, from its files."""
+def node_facts(root: Path, available: dict[str, list[str]], builds: Builds) -> Facts:
+    """What the node is, from its files; `available` and `builds` are what its sources offer."""
     installed, held = gpu_node.installed_packages(root)
+    status = gpu_node.read_text(root / "var/lib/dpkg/status")
+    own = {name: versions for name, versions in parse_builds(status).items() if name in installed}
     devices = gpu_node.pci_devices(root)
     kernels = gpu_node.kernels(root, os.uname().release, installed)
     owned = any(name.startswith(("nvidia-", "libnvidia-")) for name in installed)
@@ -151,30 +161,44 @@ def node_facts(root: Path, available: dict[str, list[str]]) -> Facts:
         nouveau=gpu_node.module_loaded(root, "nouveau"),
         runfile=(root / "usr/bin/nvidia-uninstall").exists() and not owned,
         available=available,
+        builds=merge(builds, own),
+        kernel_metapackages=parse_kernel_metapackages(status),
     )
 
 
-def names_of_interest(module: AnsibleModule, installed: dict[str, str]) -> list[str]:
+def names_of_interest(module: AnsibleModule, facts: Facts) -> list[str]:
     """Every package whose versions may matter to the plan."""
-    compat, branch = module.params["compat"], module.params["branch"]
+    compat, branch, installed = module.params["compat"], module.params["branch"], facts.installed
     names = set(driver_packages(installed, compat))
     for system in compat["packages"][module.params["source"]].values():
         names.add(system["pinning"])
         names.update(system["with_driver"])
         sets = [*system["full"].values(), *system["compute"].values(), system["fabric_manager"]]
         names.update(name for alternatives in sets for group in alternatives for name in group)
-    flavour = os.uname().release.rsplit("-", 1)[-1]
-    return sorted({name.format(branch=branch, kernel_flavour=flavour) for name in names if name})
+        for prefix in system["prebuilt"].values():
+            # The flavour of the running kernel too: its metapackage knows which kernels have modules.
+            flavours = [*facts.kernel_metapackages, facts.kernels[0].rpartition("-")[2]]
+            names.update(prebuilt_names(prefix, facts.kernels, flavours))
+    return sorted({name.format(branch=branch) for name in names if name})
 
 
-def offered(module: AnsibleModule, names: list[str], options: list[str]) -> dict[str, list[str]]:
-    """Versions that apt knows, from NVIDIA's repository alone where that is the source."""
+def offered(
+    module: AnsibleModule, names: list[str], options: list[str]
+) -> tuple[dict[str, list[str]], Builds]:
+    """Versions that apt knows, from NVIDIA's repository alone where that is the source; prebuilt modules."""
     source = module.params["repository_url"].rstrip("/") if module.params["source"] == "cuda" else ""
     _, output, _ = module.run_command(["apt-cache", *options, "madison", *names])
-    return parse_madison(output, source)
+    versions = parse_madison(output, source)
+    prebuilt = [name for name in versions if name.startswith(NAME)]
+    if not prebuilt:
+        return versions, {}
+    _, output, _ = module.run_command(["apt-cache", *options, "show", *prebuilt])
+    return versions, parse_builds(output)
 
 
-def offered_afresh(module: AnsibleModule, names: list[str], directory: Path) -> dict[str, list[str]]:
+def offered_afresh(
+    module: AnsibleModule, names: list[str], directory: Path
+) -> tuple[dict[str, list[str]], Builds]:
     """Versions that the source itself offers now, read into `directory`; ends the module on failure."""
     url = module.params["repository_url"]
     proxies = Proxies(*(module.params[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
@@ -202,17 +226,17 @@ def offered_afresh(module: AnsibleModule, names: list[str], directory: Path) -> 
 def decide(module: AnsibleModule, root: Path) -> Plan:
     """The plan from what apt knows, and where that is not enough from what the source offers."""
     request = Request(**{name: module.params[name] for name in REQUEST})
-    installed, _ = gpu_node.installed_packages(root)
-    plan = make_plan(request, node_facts(root, {}), module.params["compat"])
+    facts = node_facts(root, {}, {})
+    plan = make_plan(request, facts, module.params["compat"])
     if not plan.problems and not plan.missing:
         return plan
-    names = names_of_interest(module, installed)
-    plan = make_plan(request, node_facts(root, offered(module, names, [])), module.params["compat"])
+    names = names_of_interest(module, facts)
+    plan = make_plan(request, node_facts(root, *offered(module, names, [])), module.params["compat"])
     if not plan.problems:
         return plan
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
         fresh = offered_afresh(module, names, Path(directory))
-    plan = make_plan(request, node_facts(root, fresh), module.params["compat"])
+    plan = make_plan(request, node_facts(root, *fresh), module.params["compat"])
     plan.refresh = True
     return plan
 
@@ -248,6 +272,8 @@ def main() -> None:
     disturbing = plan.transaction or plan.activation
     busy = busy_reasons(root, ask) if disturbing else []
     left_alone = bool(busy) and not module.params["force_busy"]
+    for warning in plan.warnings:
+        module.warn(f"{warning}.")
     module.exit_json(
         changed=False,
         plan=plan.as_dict(),

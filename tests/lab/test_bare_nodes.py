@@ -67,4 +67,4 @@ def test_plain_ansible_in_check_mode_completes(unchanged: RunningLab, repository
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "nvidia-open" in done.stdout
+    assert "nvidia-driver-cuda" in done.stdout

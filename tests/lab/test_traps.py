@@ -58,7 +58,7 @@ DOCKERS_PROXIES = "/etc/clusterctl/docker-proxy.env"
 LOSSES = (
     f"apt-mark unhold {TOOLKIT} {TOOLKIT}-base && apt-get remove -y {TOOLKIT} {TOOLKIT}-base",
     "rm /etc/modprobe.d/clusterctl-nouveau.conf",
-    "apt-mark unhold nvidia-open-580 docker.io",
+    "apt-mark unhold nvidia-driver-cuda docker.io",
     "systemctl disable docker",
     "rm -r /etc/docker/certs.d",
     "docker image prune --all --force",

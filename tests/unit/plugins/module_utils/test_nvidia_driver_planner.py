@@ -223,9 +223,9 @@ def test_somebody_elses_hold_is_never_released() -> None:
 
 
 def test_debians_own_driver_is_versioned_by_its_kernel_part_alone() -> None:
+    parts = ["nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "libnvidia-nvvm4"]
     offered = {
-        "nvidia-kernel-dkms": ["535.309.01-1~deb12u1"],
-        "nvidia-smi": ["535.309.01-1~deb12u1"],
+        **{key: ["535.309.01-1~deb12u1"] for key in parts},
         "nvidia-persistenced": ["535.171.04-1~deb12u1"],
     }
     request = replace(
@@ -241,12 +241,42 @@ def test_debians_own_driver_is_versioned_by_its_kernel_part_alone() -> None:
     assert made.problems == []
     assert made.version == "535.309.01"
     assert made.packages == {
-        "nvidia-kernel-dkms": "535.309.01-1~deb12u1",
-        "nvidia-smi": "535.309.01-1~deb12u1",
+        **dict.fromkeys(parts, "535.309.01-1~deb12u1"),
         "nvidia-persistenced": "",
         "nvidia-modprobe": "",
         "linux-headers-cloud-amd64": "",
     }
+
+
+UBUNTU = {"id": "ubuntu", "version": "22.04", "name": "Ubuntu 22.04.5 LTS"}
+
+
+@pytest.mark.parametrize(
+    ("branch", "flavor", "names"),
+    [
+        (
+            "580",
+            "open",
+            ["libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-utils-580", "nvidia-compute-utils-580"],
+        ),
+        (
+            "580",
+            "proprietary",
+            ["libnvidia-compute-580", "nvidia-dkms-580", "nvidia-utils-580", "nvidia-compute-utils-580"],
+        ),
+        (
+            "590",
+            "open",
+            ["libnvidia-compute", "nvidia-dkms-open", "nvidia-utils", "nvidia-compute-utils"],
+        ),
+    ],
+)
+def test_computing_on_ubuntu_has_nvidia_smi_and_the_persistence_daemon(branch, flavor, names) -> None:
+    version = f"{branch}.44.01-0ubuntu1"
+    node = replace(BARE, os=UBUNTU, nvswitches=0, available={key: [version] for key in names})
+    made = plan(replace(REQUEST, branch=branch, flavor=flavor, version="", scope="compute"), node)
+    assert made.problems == []
+    assert {name: made.packages[name] for name in names} == dict.fromkeys(names, version)
 
 
 @given(

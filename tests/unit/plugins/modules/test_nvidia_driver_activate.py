@@ -14,6 +14,7 @@ PARAMS = {
     "persistence": True,
     "fabric_manager": True,
     "services": ["slurmd", "nvidia-fabricmanager", "nvidia-persistenced"],
+    "reboot": "",
     "changed_packages": [],
 }
 
@@ -203,6 +204,24 @@ def test_a_job_that_began_during_the_install_keeps_its_node_unless_forced(
     assert result["left_alone"] is not forced
     assert ("Slurm jobs: 4711" in result["clusterctl"].get("busy", "")) is not forced
     assert bool(module.commands) is forced
+
+
+def test_a_driver_that_runs_stays_until_the_reboot_into_a_kernel_with_the_new_one(
+    module: FakeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module.load("580.95.05")
+    module.params = {**PARAMS, "force_busy": False, "reboot": "kernel A has no modules, kernel B does"}
+    monkeypatch.setattr(activate, "AnsibleModule", lambda *_, **__: module)
+    monkeypatch.setattr(activate, "busy_reasons", lambda root, run: [])
+    with pytest.raises(Ended) as ended:
+        activate.main()
+    result = ended.value.args[0]
+    assert result["reboot_required"].endswith("kernel A has no modules, kernel B does")
+    assert (module.commands, result["changed"]) == ([], False)
+    module.load("580.105.08")
+    with pytest.raises(Ended) as ended:
+        activate.main()
+    assert ended.value.args[0]["reboot_required"] == ""
 
 
 def test_nouveau_leaves_the_initramfs_too(module: FakeModule) -> None:

@@ -154,7 +154,7 @@ def test_a_hold_of_ours_that_is_declared_no_more_is_a_transaction(
 ) -> None:
     request = planner.Request("cuda", "open", "580", "", "full", "false", False, True, [], False, "refuse")
     names = [alternatives[0] for alternatives in COMPAT["packages"]["cuda"]["debian"]["full"]["open"]]
-    installed = {name.format(branch="580", kernel_flavour="amd64"): NEW for name in names} | {"libcuda1": NEW}
+    installed = {name.format(branch="580"): NEW for name in names} | {"libcuda1": NEW}
     system = dict.fromkeys(COMPAT["packages"]["cuda"]["debian"]["with_driver"], "1")
     facts = planner.Facts(
         os={"id": "debian", "version": "12", "name": "Debian"},
