@@ -53,6 +53,11 @@ options:
   hold: {description: Whether to hold what was installed., type: bool, default: true}
   hold_kernel: {description: Whether to hold kernel and headers too., type: bool, default: true}
   refresh: {description: Read the package lists first., type: bool, default: false}
+  warnings:
+    description: What the plan warns of; it stands in the diff of the transaction.
+    type: list
+    elements: str
+    default: []
   repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
@@ -88,6 +93,7 @@ ARGUMENTS: dict[str, Any] = {
     "hold": {"type": "bool", "default": True},
     "hold_kernel": {"type": "bool", "default": True},
     "refresh": {"type": "bool", "default": False},
+    "warnings": {"type": "list", "elements": "str", "default": []},
     "repository_url": {"type": "str", "default": ""},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
@@ -153,6 +159,24 @@ def refusals(
     return reasons
 
 
+def rebuilders(changes: dict[str, Change], installed: dict[str, str], compat: dict[str, Any]) -> list[str]:
+    """A warning where another dkms takes over the modules that others build with it, as OFED's; else none."""
+    before, after = changes.get("dkms", ("", ""))
+    ours = matching(installed, compat["driver_packages"], compat["other_packages"])
+    others = sorted(set(matching(installed, ["*-dkms"])) - set(ours) - {"dh-dkms"})
+    if not (before and after and others):
+        return []
+    return [f"dkms {after} replaces dkms {before} and builds the modules of {', '.join(others)} from now on"]
+
+
+def without_contrib(module: AnsibleModule, options: list[str]) -> bool:
+    """Whether this is Debian without the component that has what NVIDIA's own packages depend on."""
+    if gpu_node.os_release(ROOT)["id"] != "debian":
+        return False
+    _, output, _ = module.run_command(["apt-cache", *options, "policy"], environ_update=ENVIRONMENT)
+    return "o=Debian" in output and "c=contrib" not in output
+
+
 def fail(module: AnsibleModule, doing: str, error: str, remedy: str, code: str = "") -> None:
     """Ends the module with what, why and what to do, and with a code if the cause is known."""
     module.fail_json(msg=f"{doing}: {error}. {remedy}", **({"code": code} if code else {}))
@@ -168,12 +192,15 @@ def simulate(module: AnsibleModule, arguments: list[str], options: list[str]) ->
     argv = [*APT_GET, *options, "--simulate", "install", *arguments]
     code, output, error = module.run_command(argv, environ_update=ENVIRONMENT)
     if code != 0:
-        fail(
-            module,
-            "apt cannot install the driver",
-            explain(error or output),
-            "Check that the package source is whole, and that no other NVIDIA packages are in the way.",
-        )
+        if without_contrib(module, options):
+            remedy = (
+                "Add contrib to the components of Debian's source: NVIDIA's packages depend on some of it."
+            )
+        else:
+            remedy = (
+                "Check that the package source is whole, and that no other NVIDIA packages are in the way."
+            )
+        fail(module, "apt cannot install the driver", explain(error or output), remedy)
     return parse_simulation(output)
 
 
@@ -310,12 +337,15 @@ def main() -> None:
                 "Nothing was installed. Fix the package source or the node's packages, and run again.",
                 "packages.held" if foreign_holds(changes, held, record) else "",
             )
+        warnings = [*params["warnings"], *rebuilders(changes, installed, params["compat"])]
         after = {**installed, **{name: new for name, (_, new) in changes.items()}}
         present = {name: version for name, version in after.items() if version}
         holds = sorted(wanted_holds(params, present) - held)
         released = sorted(releases(params, present, held, record))
         if not module.check_mode:
             holds = change(module, arguments, changes, options, pin)
+    for warning in warnings:
+        module.warn(f"{warning}.")
     module.exit_json(
         changed=bool(changes or holds or released or pin != pinned_before),
         changes={name: list(versions) for name, versions in sorted(changes.items())},
@@ -323,7 +353,7 @@ def main() -> None:
         released=released,
         diff={
             "before": listing(changes, 0) + pinned_before,
-            "after": listing(changes, 1) + pin,
+            "after": listing(changes, 1) + pin + "".join(f"Warning: {warning}.\n" for warning in warnings),
         },
     )
 

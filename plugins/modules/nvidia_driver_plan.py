@@ -272,8 +272,9 @@ def main() -> None:
     disturbing = plan.transaction or plan.activation
     busy = busy_reasons(root, ask) if disturbing else []
     left_alone = bool(busy) and not module.params["force_busy"]
-    for warning in plan.warnings:
-        module.warn(f"{warning}.")
+    if not plan.transaction:  # whose diff has them otherwise
+        for warning in plan.warnings:
+            module.warn(f"{warning}.")
     module.exit_json(
         changed=False,
         plan=plan.as_dict(),

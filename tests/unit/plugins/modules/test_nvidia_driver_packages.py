@@ -25,6 +25,7 @@ PARAMS = {
     "hold": True,
     "hold_kernel": True,
     "refresh": False,
+    "warnings": [],
     "repository_url": "http://depot/",
     "compat": COMPAT,
 }
@@ -42,7 +43,8 @@ class Node:
         self.packages = {"libcuda1": [OLD, False]}
         self.commands: list[str] = []
         self.removes = ""
-        self.fails = ""
+        self.fails = self.policy = self.simulated = ""
+        self.warned: list[str] = []
         self.seen: dict[str, dict] = {}
         self.write()
 
@@ -66,6 +68,8 @@ class Node:
         self.commands.append(step)
         if step == self.fails:
             return 100, "", "E: it is broken"
+        if step == "apt-cache":
+            return 0, self.policy, ""
         if step == "--simulate":
             view = next(
                 word.partition("=")[2] for word in argv if word.startswith("Dir::Etc::preferencesparts")
@@ -76,11 +80,14 @@ class Node:
                 if self.packages["libcuda1"][0] == OLD
                 else ""
             )
-            return 0, said + (f"Remv {self.removes} [1.0]\n" if self.removes else ""), ""
+            return 0, said + self.simulated + (f"Remv {self.removes} [1.0]\n" if self.removes else ""), ""
         if step == "apt-get":
             self.packages["libcuda1"][0] = NEW
         self.write()
         return 0, "", ""
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
 
     def fail_json(self, **result: object) -> None:
         raise Ended({"failed": True, **result})
@@ -174,3 +181,50 @@ def test_a_hold_of_ours_that_is_declared_no_more_is_a_transaction(
     plan = planner.make_plan(request, facts, COMPAT)
     assert json.dumps(plan.problems) == "[]"
     assert plan.transaction is transacts
+
+
+NEWER_DKMS = "Inst dkms [2.8.7-2ubuntu2.2] (1:3.2.1-1 cuda [all])\n"
+
+
+@pytest.mark.parametrize(
+    ("others", "simulated", "warns"),
+    [
+        (["mlnx-ofed-kernel-dkms", "knem-dkms"], NEWER_DKMS, True),
+        ([], NEWER_DKMS, False),
+        (["mlnx-ofed-kernel-dkms"], "Inst dkms (1:3.2.1-1 cuda [all])\n", False),
+        (["mlnx-ofed-kernel-dkms"], "", False),
+    ],
+)
+def test_a_dkms_that_takes_over_the_modules_of_others_stands_in_the_plan(
+    node: Node, others: list[str], simulated: str, warns: bool
+) -> None:
+    # The driver's own module is built anew anyway.
+    node.packages |= {name: ["1.0", False] for name in [*others, "nvidia-kernel-open-dkms"]}
+    node.write()
+    node.simulated = simulated
+    result = bring(node)
+    said = "dkms 1:3.2.1-1 replaces dkms 2.8.7-2ubuntu2.2 and builds the modules of "
+    assert (
+        f"Warning: {said}knem-dkms, mlnx-ofed-kernel-dkms from now on.\n" in result["diff"]["after"]
+    ) is warns
+    assert [text.startswith(said) for text in node.warned] == ([True] if warns else [])
+
+
+@pytest.mark.parametrize(
+    ("system", "components", "asks"),
+    [
+        ("debian", "c=main", True),
+        ("debian", "c=main\n release o=Debian,c=contrib", False),
+        ("ubuntu", "c=main", False),
+    ],
+)
+def test_contrib_is_the_remedy_where_debian_lacks_it(
+    node: Node, system: str, components: str, asks: bool
+) -> None:
+    (node.root / "etc").mkdir(exist_ok=True)
+    (node.root / "etc/os-release").write_text(f"ID={system}\n")
+    node.fails, node.policy = (
+        "--simulate",
+        f" release o=Debian,a=oldstable,n=bookworm,l=Debian,{components},b=amd64\n",
+    )
+    assert ("Add contrib" in bring(node)["msg"]) is asks
