@@ -12,6 +12,18 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import (
+    DROP_IN,
+    HEAD,
+    PEERMEM,
+    PEERMEM_AT_BOOT,
+    PERSISTENCE,
+    WANTED_AT_BOOT,
+    has_peer_memory,
+    needs_peermem,
+    packaged_unit,
+    persistence_drop_in,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
     ask,
     busy_reasons,
@@ -38,7 +50,15 @@ description:
 options:
   version: {description: Version that the kernel must run., type: str, required: true}
   flavor: {description: Kind of kernel modules., type: str, choices: [open, proprietary], required: true}
-  persistence: {description: Whether nvidia-persistenced runs., type: bool, default: true}
+  persistence:
+    description: Whether nvidia-persistenced runs and sets persistence mode, also where its unit forbids that.
+    type: bool
+    default: true
+  peermem:
+    description: Whether nvidia_peermem is loaded now and at boot; auto where GPUDirect RDMA depends on it.
+    type: str
+    choices: [auto, "true", "false"]
+    default: auto
   fabric_manager: {description: Whether Fabric Manager runs., type: bool, default: false}
   services:
     description: Units that hold the device in the order to stop them.
@@ -80,6 +100,7 @@ ARGUMENTS: dict[str, Any] = {
     "version": {"type": "str", "required": True},
     "flavor": {"type": "str", "choices": ["open", "proprietary"], "required": True},
     "persistence": {"type": "bool", "default": True},
+    "peermem": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
     "fabric_manager": {"type": "bool", "default": False},
     "services": {"type": "list", "elements": "str", "default": []},
     "force_busy": {"type": "bool", "default": False},
@@ -95,7 +116,6 @@ MODULES = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_uvm", "nvidia_drm", 
 OWN = ("nvidia", "nvidia_uvm")
 # Other modules that were unloaded and are not loaded yet: the next run does it, where this one was killed.
 OWED = "run/clusterctl/driver-modules"
-PERSISTENCE = "nvidia-persistenced"
 FABRIC_MANAGER = "nvidia-fabricmanager"
 
 
@@ -127,6 +147,19 @@ class Node:
             return 0, ""
         code, output, error = self.run(argv)
         return code, (error or output).strip()
+
+    def write(self, path: str, content: str) -> bool:
+        """Brings a file to this content, or removes it where that is empty; whether that is a change."""
+        file = ROOT / path
+        if read_file(file) == content:
+            return False
+        self.actions.append(f"{'write' if content else 'remove'} /{path}")
+        if not self.module.check_mode:
+            if content:
+                replace_file(file, content, 0o644)
+            else:
+                file.unlink()
+        return True
 
 
 def kernel_words(run: RunFull) -> str:
@@ -192,7 +225,8 @@ def load_again(node: Node) -> list[str]:
     Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
     """
     failed = {}
-    for name in sorted(node.unloaded, key=MODULES.index, reverse=True):
+    unwanted = {PEERMEM} if node.module.params["peermem"] == "false" else set()
+    for name in sorted(set(node.unloaded) - unwanted, key=MODULES.index, reverse=True):
         if gpu_node.module_loaded(ROOT, name) and not node.module.check_mode:
             continue  # as a module of its own that modprobe brought with another
         code, error = node.do(f"load {name}", ["modprobe", name])
@@ -294,6 +328,40 @@ def service(node: Node, unit: str, wanted: bool, restart: bool) -> None:
         node.do(f"disable {unit}", ["systemctl", "disable", "--now", f"{unit}.service"])
 
 
+def settle_persistence(node: Node, wanted: bool) -> bool:
+    """Makes the packaged daemon set persistence mode, now and at boot; whether it must start again."""
+    unit = packaged_unit(ROOT, PERSISTENCE)
+    changed = node.write(DROP_IN, persistence_drop_in(unit) if wanted else "")
+    if changed:
+        node.do("reload systemd", ["systemctl", "daemon-reload"])
+    static = bool(unit) and "[Install]" not in unit
+    linked = (ROOT / WANTED_AT_BOOT).is_symlink()
+    if wanted and static and not linked:
+        target = ["multi-user.target", f"{PERSISTENCE}.service"]
+        node.do(f"start {PERSISTENCE} at boot", ["systemctl", "add-wants", *target])
+    if static and linked and not wanted:
+        node.do(f"do not start {PERSISTENCE} at boot", ["systemctl", "disable", f"{PERSISTENCE}.service"])
+    return changed
+
+
+def settle_peermem(node: Node, params: dict[str, Any]) -> None:
+    """Loads nvidia_peermem now and at boot where it is wanted; nothing else loads it by itself."""
+    wanted = params["peermem"] == "true"
+    if params["peermem"] == "auto" and needs_peermem(ROOT, params["flavor"], os.uname().release):
+        wanted = has_peer_memory(ROOT)
+        if not wanted:
+            node.module.warn(
+                "GPUDirect RDMA is not served: nvidia_peermem needs the RDMA stack of MLNX_OFED or DOCA. "
+                "Without it, use the open kernel modules (nvidia_driver_flavor) on kernel 5.12 or newer."
+            )
+    node.write(PEERMEM_AT_BOOT, f"{HEAD}{PEERMEM}\n" if wanted else "")
+    if not wanted or gpu_node.module_loaded(ROOT, PEERMEM) or any(PEERMEM in one for one in node.missing):
+        return
+    code, error = node.do(f"load {PEERMEM}", ["modprobe", PEERMEM])
+    if code != 0:
+        node.missing.append(f"{PEERMEM} ({error or 'modprobe failed'})")
+
+
 def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     """Versions as the running things print them; ends the module where they are not the one asked for."""
     found = {"driver": gpu_node.loaded_driver(ROOT)}
@@ -320,14 +388,15 @@ def start_services(node: Node, params: dict[str, Any]) -> None:
     """The driver's own services as declared, then those stopped for the reload, the last stopped first."""
     own = (PERSISTENCE, FABRIC_MANAGER)
     changed = {unit for unit in own if any(name.startswith(unit) for name in params["changed_packages"])}
-    service(node, PERSISTENCE, params["persistence"], PERSISTENCE in changed)
+    restart = settle_persistence(node, params["persistence"]) or PERSISTENCE in changed
+    service(node, PERSISTENCE, params["persistence"], restart)
     if params["fabric_manager"]:
         service(node, FABRIC_MANAGER, True, FABRIC_MANAGER in changed)
     for unit in [unit for unit in reversed(params["services"]) if unit in node.stopped - set(own)]:
         start(node, unit)
     if node.missing:  # said when the node serves again
         node.fail(
-            f"Modules that were loaded before do not load with driver {params['version']}: "
+            f"Modules that were loaded before, or are wanted, do not load with driver {params['version']}: "
             f"{', '.join(node.missing)}. Build them for it (dkms status). The kernel said: "
             f"{kernel_words(node.run) or 'nothing'}"
         )
@@ -364,6 +433,7 @@ def main() -> None:
             actions=node.actions,
             clusterctl={"reboot": f"{reason}; {stays}"},
         )
+    settle_peermem(node, params)
     start_services(node, params)
     # Check mode reads back what is there, unless something would be done that it only pretends.
     pretended = module.check_mode and bool(node.actions)

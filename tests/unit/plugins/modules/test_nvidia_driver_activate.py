@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_activate as activate
@@ -12,6 +13,7 @@ PARAMS = {
     "version": "580.105.08",
     "flavor": "open",
     "persistence": True,
+    "peermem": "auto",
     "fabric_manager": True,
     "services": ["slurmd", "nvidia-fabricmanager", "nvidia-persistenced"],
     "reboot": "",
@@ -28,7 +30,9 @@ class FakeModule:
 
     def __init__(self, root: Path, units: dict[str, str], disk: str = "580.105.08") -> None:
         self.root, self.units, self.disk = root, units, disk
-        self.check_mode = False
+        self.check_mode, self.params = False, dict(PARAMS)
+        self.warned: list[str] = []
+        self.patch: pytest.MonkeyPatch
         self.commands: list[str] = []
         self.refused: set[str] = set()
 
@@ -60,6 +64,9 @@ class FakeModule:
         (self.root / "proc/driver/nvidia/version").write_text(BANNER.format(version))
         (self.root / "sys/module/nvidia").mkdir(parents=True, exist_ok=True)
 
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
     def exit_json(self, **result: object) -> None:
         raise Ended(result)
 
@@ -72,6 +79,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModule:
     monkeypatch.setattr(activate, "ROOT", tmp_path)
     (tmp_path / "proc").mkdir()
     fake = FakeModule(tmp_path, dict.fromkeys(PARAMS["services"], "active"))
+    fake.patch = monkeypatch
     monkeypatch.setattr(activate, "run_bounded", lambda argv, seconds, environment: fake.run_command(argv))
     return fake
 
@@ -82,7 +90,8 @@ def bring(module: FakeModule) -> tuple[str, list[str]]:
     reason = activate.differs(PARAMS["version"], PARAMS["flavor"])
     stays = activate.settle_modules(node, reason, PARAMS["version"], PARAMS["services"])
     if not stays:
-        activate.start_services(node, PARAMS)
+        activate.settle_peermem(node, module.params)
+        activate.start_services(node, module.params)
     return stays, module.commands
 
 
@@ -256,3 +265,110 @@ def test_check_mode_says_the_same_and_does_nothing(module: FakeModule) -> None:
         "start nvidia-fabricmanager",
         "start slurmd",
     ]
+
+
+# As nvidia-compute-utils of Ubuntu has it.
+UNIT = """\
+[Unit]
+Description=NVIDIA Persistence Daemon
+Wants=syslog.target
+StopWhenUnneeded=true
+Before=systemd-backlight@backlight:nvidia_0.service
+
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+"""
+DROP_IN = """\
+# Managed by clusterctl (role nvidia_driver).
+[Unit]
+StopWhenUnneeded=no
+[Service]
+ExecStart=
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --verbose
+"""
+
+
+def test_a_unit_that_forbids_persistence_mode_gets_a_drop_in_once(module: FakeModule) -> None:
+    module.load("580.105.08")
+    unit = module.root / "lib/systemd/system/nvidia-persistenced.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(UNIT)
+    restarted = ["stop nvidia-persistenced.service", "start nvidia-persistenced.service"]
+    at_boot = "add-wants multi-user.target nvidia-persistenced.service"
+    assert bring(module)[1] == [f"systemctl {words}" for words in ("daemon-reload", at_boot, *restarted)]
+    drop_in = module.root / "etc/systemd/system/nvidia-persistenced.service.d/clusterctl.conf"
+    assert drop_in.read_text() == DROP_IN
+    link = module.root / "etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(unit)
+    module.commands.clear()
+    assert bring(module)[1] == []
+    # As NVIDIA's own unit is: the drop-in goes.
+    unit.write_text(UNIT.replace(" --no-persistence-mode", "").replace("StopWhenUnneeded=true\n", ""))
+    assert bring(module)[1] == [f"systemctl {words}" for words in ("daemon-reload", *restarted)]
+    assert not drop_in.exists()
+
+
+def test_a_unit_of_the_operators_own_is_left_as_it_is(module: FakeModule) -> None:
+    module.load("580.105.08")
+    for place in ("lib", "etc"):
+        unit = module.root / place / "systemd/system/nvidia-persistenced.service"
+        unit.parent.mkdir(parents=True)
+        unit.write_text(UNIT)
+    assert bring(module)[1] == []
+
+
+PEERMEM_FILE = "etc/modules-load.d/clusterctl-nvidia-peermem.conf"
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernel", "has", "loads"),
+    [
+        ({"flavor": "proprietary"}, "5.15.0-204-generic", "adapter ofed", True),
+        ({"flavor": "open"}, "5.15.0-204-generic", "adapter ofed", False),
+        ({"flavor": "open"}, "5.4.0-216-generic", "adapter ofed", True),
+        ({"flavor": "proprietary"}, "5.15.0-204-generic", "ofed", False),
+        ({"flavor": "proprietary"}, "5.15.0-204-generic", "adapter", False),
+        ({"flavor": "open", "peermem": "true"}, "5.15.0-204-generic", "", True),
+        ({"flavor": "proprietary", "peermem": "false"}, "5.15.0-204-generic", "adapter ofed", False),
+    ],
+)
+def test_peermem_is_loaded_now_and_at_boot_where_gpudirect_depends_on_it(
+    module: FakeModule, asked: dict[str, str], kernel: str, has: str, *, loads: bool
+) -> None:
+    module.patch.setattr(activate.os, "uname", lambda: SimpleNamespace(release=kernel))
+    module.load("580.105.08")
+    device = module.root / "sys/bus/pci/devices/0000:41:00.0"
+    device.mkdir(parents=True)
+    for name, value in (("vendor", "0x15b3" if "adapter" in has else "0x8086"), ("class", "0x020000")):
+        (device / name).write_text(f"{value}\n")
+    symbol = "ib_register_peer_memory_client" if "ofed" in has else "ib_register_client"
+    (module.root / "proc/kallsyms").write_text(f"ffffffffc0a1b2c0 T {symbol}\t[ib_core]\n")
+    params = {**PARAMS, **asked}
+    for commands in (["modprobe nvidia_peermem"] if loads else [], []):
+        module.commands.clear()
+        activate.settle_peermem(activate.Node(module), params)
+        assert module.commands == commands
+        assert (module.root / PEERMEM_FILE).exists() is loads
+    assert bool(module.warned) is (has == "adapter")
+    if loads:
+        assert (module.root / PEERMEM_FILE).read_text().splitlines()[1:] == ["nvidia_peermem"]
+        activate.settle_peermem(activate.Node(module), {**params, "peermem": "false"})
+        assert not (module.root / PEERMEM_FILE).exists()
+
+
+def test_peermem_that_is_wanted_and_does_not_load_is_named(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.refused = {"nvidia_peermem"}
+    module.params["peermem"] = "true"
+    with pytest.raises(Ended, match=r"or are wanted, do not load .*nvidia_peermem \(could not insert"):
+        bring(module)
+
+
+def test_peermem_that_is_not_wanted_is_not_loaded_again(with_others: FakeModule) -> None:
+    with_others.params["peermem"] = "false"
+    bring(with_others)
+    assert "nvidia_peermem" not in loaded(with_others)
+    assert "gdrdrv" in loaded(with_others)
