@@ -50,6 +50,7 @@ class Facts:
     nouveau: bool
     runfile: bool
     available: dict[str, list[str]]
+    secure_boot: bool = False
     builds: Builds = field(default_factory=dict)
     kernel_metapackages: dict[str, str] = field(default_factory=dict)
 
@@ -58,6 +59,7 @@ class Facts:
 class Plan:
     """What is to be done. `packages`: exact version by name, empty for any; `problems`: why it cannot be.
 
+    `signing`: whether Secure Boot must trust the key of modules that are built here.
     `reboot`: why only a reboot brings the driver, empty otherwise; `warnings`: what the operator should know.
     """
 
@@ -70,6 +72,7 @@ class Plan:
     transaction: bool = False
     activation: bool = False
     refresh: bool = False
+    signing: bool = False
     reboot: str = ""
     warnings: list[str] = field(default_factory=list)
     problems: list[dict[str, str]] = field(default_factory=list)
@@ -123,6 +126,7 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
         or facts.loaded_flavor not in ("", request.flavor)
         or bool(plan.missing or plan.remove)
     )
+    plan.signing = facts.secure_boot and packages["dkms"] and plan.activation
     return plan
 
 

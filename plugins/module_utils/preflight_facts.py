@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
+from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
 TIMEOUT_S = 10
 
@@ -192,12 +193,6 @@ def _candidates(run: RunFull, options: list[str], names: list[str]) -> set[str]:
     return {line.split("|")[0].strip() for line in output.splitlines() if "|" in line}
 
 
-def secure_boot_key_enrolled(run: RunFull, root: Path) -> bool:
-    """Whether the firmware trusts the key that DKMS signs with."""
-    key = root / "var/lib/dkms/mok.pub"
-    return key.exists() and "is already enrolled" in run(["mokutil", "--test-key", str(key)])[1]
-
-
 def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, Any]:
     """Everything that preflight judges, as plain data."""
     packages, held = gpu_node.installed_packages(root)
@@ -210,6 +205,8 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
     names = sorted(name for name in direct | set(parameters["dns_names"]) if name)
     wanted = [f"linux-headers-{kernel}" for kernel in without] if parameters["needs_headers"] else []
     offered = headers_offered(run, root, wanted)
+    secure_boot = gpu_node.secure_boot(root)
+    key = signing_key(root, os.uname().release)
     return {
         "os": gpu_node.os_release(root),
         "kernel": os.uname().release,
@@ -221,8 +218,11 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
         "unreachable_others": unreachable(others_uris(apt_uris(run), urls), apt_proxies(run, proxies)),
         "free_gb": free_space(root, parameters["disks"]),
         "memlock_kib": unlimited_memlock(),
-        "secure_boot": gpu_node.secure_boot(root),
-        "secure_boot_key_enrolled": secure_boot_key_enrolled(run, root),
+        "secure_boot": secure_boot,
+        "signing_key": {
+            "certificate": key.certificate,
+            "state": enrolment(run, root, key) if secure_boot == "enabled" else "",
+        },
         "gpus": gpu_node.gpus(devices),
         "nvswitches": len(gpu_node.nvswitches(devices)),
         "rdma_adapters": len(gpu_node.rdma_adapters(devices)),

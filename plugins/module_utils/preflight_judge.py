@@ -215,18 +215,8 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
         )
         for name in facts["headers_missing"]
     ]
-    if facts["secure_boot"] == "enabled" and wanted["needs_headers"]:
-        enrolled = facts["secure_boot_key_enrolled"]
-        found.append(
-            finding(
-                "info" if enrolled else "error",
-                "Secure Boot",
-                "enabled, DKMS's key enrolled" if enrolled else "enabled, DKMS's key not enrolled",
-                "a key that the firmware trusts",
-                "mokutil --import /var/lib/dkms/mok.pub and confirm at boot, or use Ubuntu's signed modules "
-                "(nvidia_driver_source: distribution)",
-            )
-        )
+    if facts["secure_boot"] == "enabled" and wanted["driver_branch"]:
+        found.append(_secure_boot(facts, wanted))
     if facts["selinux"] == "enforcing":
         found.append(
             finding(
@@ -238,6 +228,36 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
             finding("info", "nouveau", "loaded", "not loaded", "apply unloads it, or asks for a reboot")
         )
     return found
+
+
+def _secure_boot(facts: dict[str, Any], wanted: dict[str, Any]) -> Finding:
+    """Which road applies: signed modules, a trusted key, one that is requested, or one to be enrolled."""
+    certificate, state = facts["signing_key"]["certificate"], facts["signing_key"]["state"]
+    trusted = "modules that the firmware trusts"
+    if not wanted["needs_headers"]:
+        return finding("info", "Secure Boot", "enabled, modules signed by Ubuntu", trusted, "nothing to do")
+    if state == "enrolled":
+        return finding("info", "Secure Boot", f"enabled, {certificate} enrolled", trusted, "nothing to do")
+    if state == "requested":
+        return finding(
+            "warning",
+            "Secure Boot",
+            f"enabled, enrolment of {certificate} requested",
+            trusted,
+            "reboot with a person at the console, who confirms it in MokManager (Enroll MOK) with the "
+            "one-time password; if that is lost, mokutil --revoke-import and apply again",
+        )
+    if state.startswith("unknown"):
+        found = f"enabled, enrolment of {certificate} {state}"
+        return finding("error", "Secure Boot", found, trusted, "install mokutil")
+    found = f"enabled, {'no key to sign with yet' if state == 'no key' else f'{certificate} not enrolled'}"
+    if wanted["enroll_key"]:
+        remedy = "apply requests its enrolment: have a person at the console for the reboot after it"
+        return finding("warning", "Secure Boot", found, trusted, remedy)
+    signed = "use Ubuntu's signed modules (nvidia_driver_source: distribution), or "
+    remedy = "set nvidia_driver_enroll_key: true, with a person at the console for one reboot"
+    prebuilt = signed if facts["os"]["id"] == "ubuntu" else ""
+    return finding("error", "Secure Boot", found, trusted, prebuilt + remedy)
 
 
 def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:

@@ -34,6 +34,10 @@ options:
   driver_branch: {description: Driver branch to be installed; empty for none., type: str, default: ""}
   driver_flavor: {description: Kind of kernel modules., type: str, default: open}
   needs_headers: {description: Whether DKMS will build a module., type: bool, default: true}
+  enroll_key:
+    description: Whether the enrolment of DKMS's key is to be requested.
+    type: bool
+    default: false
   existing:
     description: What to do about other drivers.
     type: str
@@ -82,6 +86,7 @@ ARGUMENTS: dict[str, Any] = {
     "driver_branch": {"type": "str", "default": ""},
     "driver_flavor": {"type": "str", "default": "open"},
     "needs_headers": {"type": "bool", "default": True},
+    "enroll_key": {"type": "bool", "default": False},
     "existing": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
     "package_sources": {"type": "list", "elements": "str", "default": []},
     "dns_names": {"type": "list", "elements": "str", "default": []},

@@ -161,6 +161,7 @@ def node_facts(root: Path, available: dict[str, list[str]], builds: Builds) -> F
         nouveau=gpu_node.module_loaded(root, "nouveau"),
         runfile=(root / "usr/bin/nvidia-uninstall").exists() and not owned,
         available=available,
+        secure_boot=gpu_node.secure_boot(root) == "enabled",
         builds=merge(builds, own),
         kernel_metapackages=parse_kernel_metapackages(status),
     )

@@ -72,7 +72,7 @@ def test_a_boolean_that_is_not_set_has_its_default_and_a_third_state_is_called_a
     assert len(found) > 40
     assert [n for n, d in found.items() if not isinstance(d, bool) and "{{" not in str(d)] == []
     states = dict(three_states(every))
-    assert set(states) == {"nvidia_driver_fabric_manager", "preflight_nvswitches"}
+    assert set(states) == {"nvidia_driver_fabric_manager", "nvidia_driver_peermem", "preflight_nvswitches"}
     for name, option in states.items():
         assert option["type"] == "str", name
         assert option["default"] == "auto", name

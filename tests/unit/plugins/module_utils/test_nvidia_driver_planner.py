@@ -164,6 +164,13 @@ def test_the_running_module_decides_not_the_package_list() -> None:
     assert made.activation
 
 
+def test_a_key_must_be_trusted_for_modules_that_are_built_here_and_loaded() -> None:
+    assert plan(facts=replace(BARE, secure_boot=True)).signing
+    assert not plan().signing
+    assert not plan(facts=replace(applied(), secure_boot=True)).signing
+    assert not plan(replace(REQUEST, load=False), replace(BARE, secure_boot=True)).signing
+
+
 def test_a_lost_hold_is_a_reason_to_act() -> None:
     node = applied()
     assert plan(facts=replace(node, held=node.held - {"libcuda1"})).transaction

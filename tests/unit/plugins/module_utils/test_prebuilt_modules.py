@@ -138,6 +138,7 @@ def test_each_flavour_gets_the_modules_of_its_kernel_and_its_own_metapackage(fla
         f"linux-modules-nvidia-580-server-open-{flavour}": "1.2+1",
     }
     assert (made.reboot, made.warnings) == ("", [])
+    assert not plan(facts(kernel, flavours=flavours, archive=offered, secure_boot=True)).signing
 
 
 def test_a_metapackage_that_would_bring_another_kernel_is_not_asked_for() -> None:

@@ -28,6 +28,7 @@ WANTED = {
     "driver_branch": "580",
     "driver_flavor": "open",
     "needs_headers": True,
+    "enroll_key": False,
     "existing": "refuse",
     "min_free_gb": 20,
     "max_clock_skew_s": 15,
@@ -46,7 +47,7 @@ GOOD = {
     "free_gb": {"/": 400.0},
     "memlock_kib": 8192,
     "secure_boot": "disabled",
-    "secure_boot_key_enrolled": False,
+    "signing_key": {"certificate": "/var/lib/dkms/mok.pub", "state": ""},
     "gpus": [A100] * 8,
     "nvswitches": 6,
     "rdma_adapters": 0,
@@ -62,6 +63,11 @@ GOOD = {
     "nouveau": False,
     "busy": [],
 }
+
+
+def secure_boot(state: str) -> dict:
+    """Secure Boot is on, and its list of keys is in this state."""
+    return {"secure_boot": "enabled", "signing_key": {"certificate": "/var/lib/dkms/mok.pub", "state": state}}
 
 
 def found(facts: dict | None = None, wanted: dict | None = None) -> list[tuple[str, str, str]]:
@@ -114,8 +120,13 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         ),
         ({"nvswitches": 0}, {"nvswitches": "true"}, "error", "NVSwitch", "none"),
         ({"headers_missing": ["linux-headers-6.1"]}, {}, "error", "kernel headers", "linux-headers-6.1"),
-        ({"secure_boot": "enabled"}, {}, "error", "Secure Boot", "not enrolled"),
-        ({"secure_boot": "enabled", "secure_boot_key_enrolled": True}, {}, "info", "Secure Boot", "enrolled"),
+        (secure_boot("absent"), {}, "error", "Secure Boot", "mok.pub not enrolled"),
+        (secure_boot("no key"), {}, "error", "Secure Boot", "no key to sign with yet"),
+        (secure_boot("absent"), {"enroll_key": True}, "warning", "Secure Boot", "not enrolled"),
+        (secure_boot("requested"), {}, "warning", "Secure Boot", "mok.pub requested"),
+        (secure_boot("unknown: no mokutil"), {}, "error", "Secure Boot", "unknown: no mokutil"),
+        (secure_boot("absent"), {"needs_headers": False}, "info", "Secure Boot", "signed by Ubuntu"),
+        (secure_boot("enrolled"), {}, "info", "Secure Boot", "mok.pub enrolled"),
         ({"selinux": "enforcing"}, {}, "warning", "SELinux", "enforcing"),
         ({"nouveau": True}, {}, "info", "nouveau", "loaded"),
         ({"others": {"runfile": "550.54"}}, {"existing": "adopt"}, "error", "driver", ".run"),
@@ -149,6 +160,16 @@ def test_each_trouble_is_one_finding(facts, wanted, severity: str, subject: str,
     assert len(findings) == 1
     assert findings[0][:2] == (severity, subject)
     assert words in findings[0][2]
+
+
+def test_signed_modules_are_the_first_remedy_where_there_are_some() -> None:
+    for system, first in (
+        ("ubuntu", "use Ubuntu's signed modules"),
+        ("debian", "set nvidia_driver_enroll_key"),
+    ):
+        release = {"id": system, "version": {"ubuntu": "24.04", "debian": "12"}[system], "name": system}
+        (one,) = judge({**GOOD, **secure_boot("absent"), "os": release}, WANTED, COMPAT)
+        assert one["remedy"].startswith(first)
 
 
 def test_all_troubles_come_at_once_with_the_grave_ones_first() -> None:
