@@ -249,7 +249,7 @@ def _no_prebuilt(prefix: str, wanted: str, facts: Facts, plan: Plan) -> None:
     remedy = "boot one of Ubuntu's kernels (generic, lowlatency, nvidia), or update the mirror"
     if kernels:
         newest = sorted(kernels, key=version_key)[-1]
-        found = f"but for kernel {newest}"
+        found = f"and one for kernel {newest}"
         remedy = f"install that kernel (apt-get install linux-image-{newest}), reboot and apply again"
     what = f"the archive has no {prefix}-{facts.kernels[0]} of {wanted}, {found}"
     _problem(plan, what, remedy, code="packages.not-offered")

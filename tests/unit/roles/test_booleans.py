@@ -64,7 +64,7 @@ def test_every_boolean_is_converted_where_it_is_used(repository: Path) -> None:
     assert len(names) > 20
     loose, used = [], set()
     for name in names:
-        converted = re.compile(rf"\b{name}\b(?!\s*\|\s*bool\b)")
+        converted = re.compile(rf"\b{name}\b(?!(\s*\|\s*default\((true|false)\))?\s*\|\s*bool\b)")
         for file, text in found:
             if re.search(rf"\b{name}\b", text):
                 used.add(name)
