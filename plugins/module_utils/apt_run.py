@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import re
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
@@ -19,6 +24,8 @@ QUIET = {
     "DEBIAN_FRONTEND": "noninteractive",
     "NEEDRESTART_SUSPEND": "1",  # services are restarted by the roles, in order
 }
+# apt waits for dpkg's lock by itself, and for that of the package lists not at all.
+LISTS_LOCKED = re.compile(r"Could not get lock (\S+/lists/lock)")
 INTERRUPTED = "dpkg was interrupted"
 CONFIGURE = ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"]
 
@@ -54,6 +61,47 @@ def environment(proxies: Proxies) -> Iterator[dict[str, str]]:
         path.write_text(settings(proxies), encoding="utf-8")
         direct = {"no_proxy": proxies.no_proxy} if proxies.no_proxy else {}
         yield {**QUIET, **direct, "APT_CONFIG": str(path)}
+
+
+def proxies_of(params: Mapping[str, Any]) -> Proxies:
+    """The proxies that a module was given."""
+    return Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
+
+
+@contextmanager
+def runner(module: AnsibleModule) -> Iterator[RunFull]:
+    """Runs programs in apt's environment, by the proxies that the module was given."""
+    with environment(proxies_of(module.params)) as variables:
+
+        def run(argv: list[str]) -> tuple[int, str, str]:
+            code, output, error = module.run_command(argv, environ_update=variables)
+            return code, output, error
+
+        yield run
+
+
+def update(run: RunFull, options: Sequence[str] = ()) -> tuple[int, str, str]:
+    """Reads the package lists, after whoever reads them now: apt-daily does so after every boot."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        code, output, error = run(["apt-get", "-q", *options, "update"])
+        locked = LISTS_LOCKED.search(error)
+        if code == 0 or not locked or not _wait_for(Path(locked.group(1).rstrip(".")), deadline):
+            return code, output, error
+
+
+def _wait_for(lock: Path, deadline: float) -> bool:
+    """Whether the lock of another program is free before the deadline."""
+    while time.monotonic() < deadline:
+        try:
+            with lock.open("r+b") as stream:
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+        except BlockingIOError:
+            time.sleep(0.5)  # lockf knows no time limit
+        except OSError:
+            return False
+    return False
 
 
 def completing(run: RunFull, argv: list[str]) -> tuple[int, str, str]:

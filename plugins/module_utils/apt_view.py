@@ -46,20 +46,6 @@ def source_stanza(url: str, suite: str, components: str, options: str) -> str:
     return "\n".join([*lines, options, ""])
 
 
-def find_source(root: Path, url: str, but_not: str = "") -> str:
-    """The file under /etc/apt that already names the URL as a source; empty if none does."""
-    apt = root / "etc/apt"
-    files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
-    for path in files:
-        if path.name == but_not or path.suffix not in (".list", ".sources") or not path.is_file():
-            continue
-        for line in path.read_text(errors="replace").splitlines():
-            words = line.split("#", 1)[0].split()
-            if any(word.rstrip("/") == url.rstrip("/") for word in words):
-                return str(path)
-    return ""
-
-
 def make_view(
     root: Path,
     directory: Path,

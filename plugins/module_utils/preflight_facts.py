@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import settings
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
@@ -175,7 +176,7 @@ def selinux(root: Path) -> str:
     return {"1": "enforcing", "0": "permissive"}.get(value, "disabled")
 
 
-def headers_offered(run: RunFull, root: Path, names: list[str]) -> set[str]:
+def headers_offered(run: RunFull, root: Path, names: list[str], proxies: Proxies) -> set[str]:
     """Those of the packages that the node's sources offer, by its own lists or by fresh ones."""
     if not names:
         return set()
@@ -183,7 +184,7 @@ def headers_offered(run: RunFull, root: Path, names: list[str]) -> set[str]:
     if known == set(names):
         return known
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
-        options = make_view(root, Path(directory), fresh_lists=True)
+        options = make_view(root, Path(directory), proxy=settings(proxies, root), fresh_lists=True)
         run(["apt-get", *options, "-o", "Acquire::http::Timeout=20", "update"])
         return _candidates(run, options, names)
 
@@ -204,7 +205,7 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
     direct = {urlsplit(url).hostname or "" for url in urls if not proxies.for_url(url)}
     names = sorted(name for name in direct | set(parameters["dns_names"]) if name)
     wanted = [f"linux-headers-{kernel}" for kernel in without] if parameters["needs_headers"] else []
-    offered = headers_offered(run, root, wanted)
+    offered = headers_offered(run, root, wanted, proxies)
     secure_boot = gpu_node.secure_boot(root)
     key = signing_key(root, os.uname().release)
     return {

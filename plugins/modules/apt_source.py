@@ -16,9 +16,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import explain
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import proxies_of, runner, update
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_sources import find_source
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
     Proxies,
-    find_source,
     proxy_configuration,
     source_stanza,
 )
@@ -37,7 +38,7 @@ module: apt_source
 short_description: One signed apt source, its key and its proxy
 description:
   - Writes a deb822 source with a keyring of its own and an apt proxy for its host, then reads the lists.
-  - A source of the same URL that is there already is adopted and left as it is, with its key.
+  - A source of the same archive that is there already is adopted and left as it is, with its key. Ours goes.
   - A key file is refused unless every key in it is one of I(key_fingerprints), in check mode too.
   - Needs nothing on the node but apt and Python. Check mode and diff are supported.
 options:
@@ -244,12 +245,12 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
     params = module.params
-    proxies = Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
+    proxies = proxies_of(params)
     name = params["name"]
     pinned = pinned_fingerprints(module)
     source = ROOT / f"etc/apt/sources.list.d/clusterctl-{name}.sources"
     proxy_file = ROOT / f"etc/apt/apt.conf.d/60clusterctl-{name}-proxy"
-    adopted = find_source(ROOT, params["url"], but_not=source.name)
+    adopted = find_source(ROOT, params["url"], params["suite"], but_not=source.name)
 
     proxy = proxy_configuration(params["url"], proxies)
     proxy_before = proxy_file.read_text() if proxy_file.exists() else ""
@@ -262,9 +263,9 @@ def main() -> None:
     if key is not None:
         kind = "asc" if is_armored(key) else "gpg"
         key_file = ROOT / f"etc/apt/keyrings/clusterctl-{name}.{kind}"
-    wanted = stanza_of(params, key_file) if source_differs else before
+    wanted = stanza_of(params, key_file) if source_differs else "" if adopted else before
     result = {
-        "changed": source_differs or proxy != proxy_before,
+        "changed": wanted != before or source_differs or proxy != proxy_before,
         "adopted": adopted,
         "diff": {
             "before_header": str(source),
@@ -276,6 +277,8 @@ def main() -> None:
     if not result["changed"] or module.check_mode:
         module.exit_json(**result)
 
+    if adopted:  # apt reads no archive by two keys
+        source.unlink(missing_ok=True)
     if key is not None:
         # apt reads sources as root; a password in the URL is nobody else's to read.
         mode = 0o644 if mask_urls(wanted) == wanted else 0o600
@@ -288,10 +291,8 @@ def main() -> None:
         replace_file(proxy_file, proxy, 0o600)
     else:
         proxy_file.unlink(missing_ok=True)
-    code, output, error = module.run_command(
-        ["apt-get", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "update"],
-        environ_update={"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-    )
+    with runner(module) as run:
+        code, output, error = update(run, ["-o", "Acquire::Retries=3"])
     unread = f"Failed to fetch {params['url'].rstrip('/')}" in error + output
     if code != 0 or unread:
         if source_differs:

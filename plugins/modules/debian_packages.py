@@ -9,12 +9,16 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
-    LOCK_WAIT_S,
-    completing,
-    environment,
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import LOCK_WAIT_S, runner, update
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import (
+    LOCK,
+    foreign_holds,
+    install,
+    mark,
+    removals,
+    simulate_whole,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
@@ -25,7 +29,7 @@ short_description: Install Debian packages in one transaction, with versions and
 description:
   - Installs what is missing or of another version in one transaction, keeps conffiles, removes nothing else.
   - In check mode it says what it would do, also where the repository or Python's bindings are not there yet.
-  - A hold that someone else put is respected. Our own are lifted for the transaction and put back.
+  - The transaction is simulated first. A hold that someone else put is respected, also on what comes along.
   - A transaction that was interrupted half-way, by a reboot say, is completed first.
 options:
   packages:
@@ -77,7 +81,6 @@ code:
 """
 
 HOLDS = Path("/var/lib/clusterctl/holds.json")
-LOCK = "apt"
 
 
 def satisfies(installed: str, wanted: str) -> bool:
@@ -114,21 +117,19 @@ def requests(wanted: dict[str, str], status: dict[str, tuple[str, bool]]) -> lis
     return asked
 
 
-def own_holds(asked: list[str], status: dict[str, tuple[str, bool]], ours: set[str]) -> list[str]:
-    """Packages to be changed that we hold ourselves; what anybody else holds is never among them."""
-    names = [request.partition("=")[0] for request in asked]
-    return [name for name in names if status.get(name, ("", False))[1] and name in ours]
+def names_of(asked: list[str]) -> list[str]:
+    """The packages of what apt-get is asked for."""
+    return [request.partition("=")[0] for request in asked]
+
+
+def held_of(status: dict[str, tuple[str, bool]]) -> set[str]:
+    """Installed packages that are held, by whomever."""
+    return {name for name, (_, held) in status.items() if held}
 
 
 def replaced(asked: list[str], status: dict[str, tuple[str, bool]]) -> list[str]:
     """Installed packages that would be of another version afterwards."""
     return [request for request in asked if request.partition("=")[0] in status]
-
-
-def foreign_holds(asked: list[str], status: dict[str, tuple[str, bool]], ours: set[str]) -> list[str]:
-    """Installed packages that must change although somebody else holds them."""
-    names = [request.partition("=")[0] for request in asked]
-    return [name for name in names if status.get(name, ("", False))[1] and name not in ours]
 
 
 def read_status(module: AnsibleModule, names: list[str]) -> dict[str, tuple[str, bool]]:
@@ -142,44 +143,35 @@ def our_holds() -> set[str]:
     return set(json.loads(HOLDS.read_text(encoding="utf-8"))) if HOLDS.is_file() else set()
 
 
-def apt_get(module: AnsibleModule, arguments: list[str]) -> tuple[int, str, str]:
-    """Run apt-get without questions, waiting for whoever holds its lock. (rc, out, err)."""
-    proxies = Proxies(*(module.params[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
-    with environment(proxies) as variables:
-
-        def run(argv: list[str]) -> tuple[int, str, str]:
-            return module.run_command(argv, environ_update=variables)
-
-        return completing(run, ["apt-get", "-q", *arguments])
-
-
 def complaints(out: str, err: str) -> list[str]:
     """apt's own lines about what went wrong."""
     return [mask_urls(line) for line in (err + out).splitlines() if line.startswith(("E:", "Err:", "W:"))]
 
 
-def transact(module: AnsibleModule, asked: list[str], lifted: list[str]) -> None:
-    """Update the lists and install `asked` at once; our holds on `lifted` are put back in any case."""
+def fail_if_held(module: AnsibleModule, asked: list[str], blocked: list[str]) -> None:
+    """Ends the module if somebody else holds what would change."""
+    if blocked:
+        module.fail_json(
+            msg=f"{', '.join(asked)} is asked for, but someone else holds {', '.join(blocked)}. "
+            f"Lift the hold with `apt-mark unhold {' '.join(blocked)}`, or declare the installed version.",
+            code="packages.held",
+        )
+
+
+def transact(module: AnsibleModule, run: RunFull, asked: list[str]) -> None:
+    """Updates the lists and installs `asked` at once; our holds stay."""
     # A source that has nothing to do with us may be down: it matters only if packages are missed.
-    _, update_out, update_err = apt_get(module, ["update"])
-    if lifted:
-        module.run_command(["apt-mark", "unhold", *lifted], check_rc=True)
-    try:
-        arguments = [
-            "install",
-            "-y",
-            "--no-install-recommends",
-            "--no-remove",
-            "--allow-downgrades",
-            "-o",
-            "Dpkg::Options::=--force-confdef",
-            "-o",
-            "Dpkg::Options::=--force-confold",
-        ]
-        rc, out, err = apt_get(module, [*arguments, *asked])
-    finally:
-        if lifted:
-            module.run_command(["apt-mark", "hold", *lifted], check_rc=True)
+    _, update_out, update_err = update(run)
+    changes, complaint = simulate_whole(run, asked)
+    rc, out, err = 1, "", complaint
+    if not complaint:
+        held = held_of(read_status(module, list(changes)))
+        fail_if_held(module, asked, foreign_holds(changes, held, our_holds()))
+        if lost := removals(changes):
+            err = f"E: apt would remove {', '.join(lost)}"
+        else:
+            rc, out, err = install(run, asked, ["--no-remove"])
+            mark(run, "hold", held)
     if rc != 0:
         answer = (complaints(out, err) + complaints(update_out, update_err)) or [err.strip()]
         module.fail_json(
@@ -242,22 +234,17 @@ def main() -> None:
         module.exit_json(changed=False, adopted=adopted, msg=message, **nothing)
 
     asked = requests(wanted, status)
-    if blocked := foreign_holds(asked, status, our_holds()):
-        module.fail_json(
-            msg=f"{', '.join(asked)} is asked for, but someone else holds {', '.join(blocked)}. "
-            f"Lift the hold with `apt-mark unhold {' '.join(blocked)}`, or declare the installed version.",
-            code="packages.held",
-        )
+    fail_if_held(module, asked, foreign_holds(names_of(asked), held_of(status), our_holds()))
     if module.params["busy"] and (moving := replaced(asked, status)):
         leave(module, moving, status)
     if asked and not module.check_mode:
         try:
-            with alone(LOCK, LOCK_WAIT_S):
+            with alone(LOCK, LOCK_WAIT_S), runner(module) as run:
                 # Who had the lock may be a run of ours that lost its controller, and has done it all.
                 status = read_status(module, packages)
                 asked = requests(wanted, status)
                 if asked:
-                    transact(module, asked, own_holds(asked, status, our_holds()))
+                    transact(module, run, asked)
         except TimeoutError as error:
             module.fail_json(
                 msg=f"Packages cannot be installed now: {error}. Apply again when it has finished.",
@@ -269,7 +256,8 @@ def main() -> None:
             msg=f"apt-get succeeded, yet {', '.join(still)} is not what dpkg has installed: {after}"
         )
     held = [name for name in packages if module.params["hold"] and not after.get(name, ("", False))[1]]
-    released = [] if module.params["hold"] else own_holds(packages, after, our_holds())
+    ours = held_of(after) & our_holds()
+    released = [] if module.params["hold"] else [name for name in packages if name in ours]
     if held and not module.check_mode:
         hold(module, held)
     if released and not module.check_mode:

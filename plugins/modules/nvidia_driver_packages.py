@@ -15,17 +15,31 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages im
     Change,
     explain,
     matching,
-    parse_simulation,
     upstream,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import completing
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
+    LOCK_WAIT_S,
+    proxies_of,
+    runner,
+    update,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_sources import find_source
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import (
+    LOCK,
+    foreign_holds,
+    install,
+    mark,
+    removals,
+    simulate,
+    simulate_whole,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
-    Proxies,
-    find_source,
+    RunFull,
     make_view,
     proxy_configuration,
     source_stanza,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
     read_record,
     write_record,
@@ -80,7 +94,7 @@ changes: {description: Versions before and after by package., type: dict, return
 held: {description: Packages that were put on hold now., type: list, returned: always}
 released: {description: Packages that we held and hold no more., type: list, returned: always}
 code:
-  description: "Stable code of the failure: packages.held or packages.source-down"
+  description: "Stable code of the failure: packages.held, packages.locked or packages.source-down"
   returned: when the cause is known
   type: str
 """
@@ -103,23 +117,6 @@ ARGUMENTS: dict[str, Any] = {
 ROOT = Path("/")
 SOURCE_DOWN = "packages.source-down"
 PREFERENCES = Path("/etc/apt/preferences.d/clusterctl-nvidia-driver")
-ENVIRONMENT = {
-    "LC_ALL": "C",
-    "DEBIAN_FRONTEND": "noninteractive",
-    "NEEDRESTART_SUSPEND": "1",  # services are stopped and started in order by the role
-}
-APT_GET = [
-    "apt-get",
-    "--yes",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    "--allow-change-held-packages",  # our own holds; others were refused before
-    "-o", "DPkg::Lock::Timeout=600",
-    "-o", "Dpkg::Options::=--force-confdef",
-    "-o", "Dpkg::Options::=--force-confold",
-    "-o", "APT::Keep-Downloaded-Packages=true",  # archives drop old versions, and a rollback needs them
-    "-o", "Acquire::Retries=3",
-]  # fmt: skip
 
 
 def preferences(compat: dict[str, Any], version: str) -> str:
@@ -132,11 +129,6 @@ def preferences(compat: dict[str, Any], version: str) -> str:
     )
 
 
-def foreign_holds(changes: dict[str, Change], held: set[str], record: dict[str, Any]) -> list[str]:
-    """Packages of the transaction that somebody else holds."""
-    return sorted(set(changes) & (held - set(record.get("held", []))))
-
-
 def refusals(
     changes: dict[str, Change], params: dict[str, Any], held: set[str], record: dict[str, Any]
 ) -> list[str]:
@@ -145,9 +137,9 @@ def refusals(
     ours = set(matching(changes, compat["driver_packages"], compat["other_packages"]))
     removable = ours | set(matching(changes, ["nvidia-*", "libnvidia-*"], ["*container*"]))
     reasons = []
-    if lost := sorted(name for name, change in changes.items() if not change[1] and name not in removable):
+    if lost := sorted(set(removals(changes)) - removable):
         reasons.append(f"apt would remove {', '.join(lost)}")
-    if foreign := foreign_holds(changes, held, record):
+    if foreign := foreign_holds(changes, held, record.get("held", [])):
         reasons.append(f"held by someone else: {', '.join(foreign)} (apt-mark unhold releases them)")
     mixed = [
         f"{name} {after}"
@@ -169,11 +161,11 @@ def rebuilders(changes: dict[str, Change], installed: dict[str, str], compat: di
     return [f"dkms {after} replaces dkms {before} and builds the modules of {', '.join(others)} from now on"]
 
 
-def without_contrib(module: AnsibleModule, options: list[str]) -> bool:
+def without_contrib(run: RunFull, options: list[str]) -> bool:
     """Whether this is Debian without the component that has what NVIDIA's own packages depend on."""
     if gpu_node.os_release(ROOT)["id"] != "debian":
         return False
-    _, output, _ = module.run_command(["apt-cache", *options, "policy"], environ_update=ENVIRONMENT)
+    _, output, _ = run(["apt-cache", *options, "policy"])
     return "o=Debian" in output and "c=contrib" not in output
 
 
@@ -187,12 +179,14 @@ def fail_without_lists(module: AnsibleModule, error: str) -> None:
     fail(module, "The package lists cannot be read", explain(error), "Check the sources.", SOURCE_DOWN)
 
 
-def simulate(module: AnsibleModule, arguments: list[str], options: list[str]) -> dict[str, Change]:
+def simulated(
+    module: AnsibleModule, run: RunFull, arguments: list[str], options: list[str]
+) -> dict[str, Change]:
     """What apt would do; ends the module where it cannot."""
-    argv = [*APT_GET, *options, "--simulate", "install", *arguments]
-    code, output, error = module.run_command(argv, environ_update=ENVIRONMENT)
-    if code != 0:
-        if without_contrib(module, options):
+    ask = simulate if module.check_mode else simulate_whole
+    changes, complaint = ask(run, arguments, options)
+    if complaint:
+        if without_contrib(run, options):
             remedy = (
                 "Add contrib to the components of Debian's source: NVIDIA's packages depend on some of it."
             )
@@ -200,50 +194,44 @@ def simulate(module: AnsibleModule, arguments: list[str], options: list[str]) ->
             remedy = (
                 "Check that the package source is whole, and that no other NVIDIA packages are in the way."
             )
-        fail(module, "apt cannot install the driver", explain(error or output), remedy)
-    return parse_simulation(output)
+        fail(module, "apt cannot install the driver", explain(complaint), remedy)
+    return changes
 
 
-def pinned_view(module: AnsibleModule, directory: Path, pin: str) -> list[str]:
+def pinned_view(module: AnsibleModule, run: RunFull, directory: Path, pin: str) -> list[str]:
     """Apt's options that add the pin to the node's own configuration, and leave the node's files alone."""
     if module.params["refresh"]:
-        command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"]
-        code, output, error = module.run_command(command, environ_update=ENVIRONMENT)
+        code, output, error = update(run)
         if code != 0:
             fail_without_lists(module, error or output)
     make_view(ROOT, directory, preferences=pin, fresh_lists=False)
     return ["-o", f"Dir::Etc::preferencesparts={directory}/preferences.d"]
 
 
-def check_view(module: AnsibleModule, directory: Path, wanted: str) -> list[str]:
+def check_view(module: AnsibleModule, run: RunFull, directory: Path, wanted: str) -> list[str]:
     """Apt's options for a simulation on a node that must not be changed."""
     params = module.params
     url = params["repository_url"]
     absent = params["source"] == "cuda" and not find_source(ROOT, url)
-    proxies = Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
     fresh = absent or params["refresh"]
     options = make_view(
         ROOT,
         directory,
         preferences=wanted,
         source=source_stanza(url, "/", "", "Trusted: yes") if absent else "",
-        proxy=proxy_configuration(url, proxies) if absent else "",
+        proxy=proxy_configuration(url, proxies_of(params)) if absent else "",
         fresh_lists=fresh,
     )
     if fresh:
-        code, output, error = module.run_command(["apt-get", *options, "update"], environ_update=ENVIRONMENT)
+        code, output, error = update(run, options)
         if code != 0:
             fail_without_lists(module, error or output)
     return options
 
 
-def install(module: AnsibleModule, doing: str, options: list[str], arguments: list[str]) -> None:
+def carry(module: AnsibleModule, run: RunFull, doing: str, options: list[str], arguments: list[str]) -> None:
     """Has apt download or install the packages; ends the module where it fails."""
-
-    def run(argv: list[str]) -> tuple[int, str, str]:
-        return module.run_command(argv, environ_update=ENVIRONMENT)
-
-    code, output, error = completing(run, [*APT_GET, *options, "install", *arguments])
+    code, output, error = install(run, arguments, options)
     if code != 0:
         tail = "; ".join(line for line in mask_urls(output).splitlines()[-8:] if line.strip())
         fail(
@@ -268,13 +256,10 @@ def listing(changes: dict[str, Change], side: int) -> str:
     return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
 
 
-def mark(module: AnsibleModule, action: str, names: set[str]) -> None:
-    """Holds or releases packages."""
-    if not names:
-        return
-    code, output, error = module.run_command(["apt-mark", action, *sorted(names)], environ_update=ENVIRONMENT)
-    if code != 0:
-        fail(module, f"apt-mark {action} failed", explain(error or output), "Run it by hand to see why.")
+def set_marks(module: AnsibleModule, run: RunFull, action: str, names: set[str]) -> None:
+    """Holds or releases packages; ends the module where that fails."""
+    if error := mark(run, action, names):
+        fail(module, f"apt-mark {action} failed", explain(error), "Run it by hand to see why.")
 
 
 def releases(
@@ -285,7 +270,7 @@ def releases(
 
 
 def change(
-    module: AnsibleModule, arguments: list[str], changes: dict[str, Change], view: list[str], pin: str
+    module: AnsibleModule, run: RunFull, arguments: list[str], changes: dict[str, Change], view: list[str]
 ) -> list[str]:
     """Pins, installs, holds and records, `view` being apt's options for the pin; returns what is now held."""
     params = module.params
@@ -294,27 +279,26 @@ def change(
     packages = set(record.get("packages", [])) | ours
     held_by_us = set(record.get("held", []))
     if changes:
-        install(module, "download", [*view, "--download-only"], arguments)
+        carry(module, run, "download", [*view, "--download-only"], arguments)
     # Not before: a pin without its transaction would be followed by the next upgrade of anybody.
-    replace_file(PREFERENCES, pin, 0o644)
+    replace_file(PREFERENCES, preferences(params["compat"], params["version"]), 0o644)
     if changes:
         # Before the transaction: what it leaves behind when it breaks is ours to fix.
         write_record(ROOT, packages, held_by_us)
-        install(module, "install", [], arguments)
+        carry(module, run, "install", [], arguments)
     installed, held = gpu_node.installed_packages(ROOT)
     wanted = wanted_holds(params, installed)
     # Before the marks: a hold of ours that is not on record would be taken for another party's.
     write_record(ROOT, packages & set(installed), held_by_us | (wanted - held))
-    mark(module, "unhold", releases(params, installed, held, record))
-    mark(module, "hold", wanted - held)
+    set_marks(module, run, "unhold", releases(params, installed, held, record))
+    set_marks(module, run, "hold", wanted - held)
     held_by_us = (held_by_us & wanted) | (wanted - held)
     write_record(ROOT, packages & set(installed), held_by_us)
     return sorted(wanted - held)
 
 
-def main() -> None:
-    """Entry point."""
-    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+def transact(module: AnsibleModule, run: RunFull, directory: Path) -> dict[str, Any]:
+    """The module's result: what the transaction changes, or would change in check mode."""
     params = module.params
     installed, held = gpu_node.installed_packages(ROOT)
     exact = sorted(params["packages"].items())
@@ -322,40 +306,54 @@ def main() -> None:
     arguments += [f"{name}-" for name in params["remove"]]
     pin = preferences(params["compat"], params["version"])
     pinned_before = PREFERENCES.read_text() if PREFERENCES.exists() else ""
-    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
-        if module.check_mode:
-            options = check_view(module, Path(directory), pin)
-        else:
-            options = pinned_view(module, Path(directory), pin)
-        changes = simulate(module, arguments, options)
-        record = read_record(ROOT)
-        if reasons := refusals(changes, params, held, record):
-            fail(
-                module,
-                "This transaction is not done",
-                "; ".join(reasons),
-                "Nothing was installed. Fix the package source or the node's packages, and run again.",
-                "packages.held" if foreign_holds(changes, held, record) else "",
-            )
-        warnings = [*params["warnings"], *rebuilders(changes, installed, params["compat"])]
-        after = {**installed, **{name: new for name, (_, new) in changes.items()}}
-        present = {name: version for name, version in after.items() if version}
-        holds = sorted(wanted_holds(params, present) - held)
-        released = sorted(releases(params, present, held, record))
-        if not module.check_mode:
-            holds = change(module, arguments, changes, options, pin)
+    view = check_view if module.check_mode else pinned_view
+    options = view(module, run, directory, pin)
+    changes = simulated(module, run, arguments, options)
+    record = read_record(ROOT)
+    if reasons := refusals(changes, params, held, record):
+        fail(
+            module,
+            "This transaction is not done",
+            "; ".join(reasons),
+            "Nothing was installed. Fix the package source or the node's packages, and run again.",
+            "packages.held" if foreign_holds(changes, held, record.get("held", [])) else "",
+        )
+    warnings = [*params["warnings"], *rebuilders(changes, installed, params["compat"])]
     for warning in warnings:
         module.warn(f"{warning}.")
-    module.exit_json(
-        changed=bool(changes or holds or released or pin != pinned_before),
-        changes={name: list(versions) for name, versions in sorted(changes.items())},
-        held=holds,
-        released=released,
-        diff={
+    after = {**installed, **{name: new for name, (_, new) in changes.items()}}
+    present = {name: version for name, version in after.items() if version}
+    holds = sorted(wanted_holds(params, present) - held)
+    released = sorted(releases(params, present, held, record))
+    if not module.check_mode:
+        holds = change(module, run, arguments, changes, options)
+    return {
+        "changed": bool(changes or holds or released or pin != pinned_before),
+        "changes": {name: list(versions) for name, versions in sorted(changes.items())},
+        "held": holds,
+        "released": released,
+        "diff": {
             "before": listing(changes, 0) + pinned_before,
             "after": listing(changes, 1) + pin + "".join(f"Warning: {warning}.\n" for warning in warnings),
         },
-    )
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory, runner(module) as run:
+        if module.check_mode:
+            module.exit_json(**transact(module, run, Path(directory)))
+        try:
+            with alone(LOCK, LOCK_WAIT_S):
+                result = transact(module, run, Path(directory))
+        except TimeoutError as error:
+            module.fail_json(
+                msg=f"The driver cannot be installed now: {error}. Apply again when it has finished.",
+                code="packages.locked",
+            )
+        module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import explain, parse_madison
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import proxies_of, runner, update
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
-    Proxies,
     make_view,
     proxy_configuration,
     source_stanza,
@@ -202,7 +202,7 @@ def offered_afresh(
 ) -> tuple[dict[str, list[str]], Builds]:
     """Versions that the source itself offers now, read into `directory`; ends the module on failure."""
     url = module.params["repository_url"]
-    proxies = Proxies(*(module.params[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
+    proxies = proxies_of(module.params)
     cuda = module.params["source"] == "cuda"
     options = make_view(
         Path("/"),
@@ -214,7 +214,8 @@ def offered_afresh(
     if cuda:  # one repository answers the question: the others need not be read
         alone = f"Dir::Etc::sourcelist={directory}/sources.list.d/view.sources"
         options += ["-o", alone, "-o", "Dir::Etc::sourceparts=-"]
-    code, output, error = module.run_command(["apt-get", *options, "update"], environ_update={"LC_ALL": "C"})
+    with runner(module) as run:
+        code, output, error = update(run, options)
     if code != 0 or (cuda and "Failed to fetch" in error + output):
         module.fail_json(
             msg=f"The package source cannot be read: {explain(error or output)}. "

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import apt_run
@@ -71,3 +74,49 @@ def test_a_source_at_an_address_of_a_network_in_no_proxy_is_reached_directly(tmp
     said = apt_run.settings(Proxies("http://proxy:3128", "", "10.0.0.0/8"), tmp_path)
     assert 'Acquire::http::Proxy::10.1.2.3 "DIRECT";\n' in said
     assert "deb.debian.org" not in said
+
+
+HOLDER = """\
+import fcntl, sys
+with open(sys.argv[1], "w") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_lists_are_read_when_apt_daily_has_read_them(tmp_path: Path) -> None:
+    lock = tmp_path / "lists/lock"
+    lock.parent.mkdir()
+    # As apt answers beside another one that reads the lists.
+    busy = f"E: Could not get lock {lock}. It is held by process 815 (apt-get)\nE: Unable to lock directory"
+    asked: list[list[str]] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as daily:
+        assert daily.stdout and daily.stdin and daily.stdout.readline() == "locked\n"
+
+        def run(argv: list[str]) -> tuple[int, str, str]:
+            asked.append(argv)
+            if len(asked) == 1:
+                Timer(0.2, daily.stdin.close).start()  # it ends while we wait
+                return 100, "", busy
+            assert daily.wait(10) == 0
+            return GOOD
+
+        assert apt_run.update(run, ["-o", "X=1"]) == GOOD
+    assert asked == [["apt-get", "-q", "-o", "X=1", "update"]] * 2
+
+
+@pytest.mark.parametrize(
+    "error", ["E: The repository is not signed.", "E: Could not get lock /nowhere/lists/lock. It is held"]
+)
+def test_what_waiting_does_not_help_is_answered_at_once(error: str) -> None:
+    asked: list[list[str]] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        asked.append(argv)
+        return 100, "", error
+
+    assert apt_run.update(run) == (100, "", error)
+    assert len(asked) == 1

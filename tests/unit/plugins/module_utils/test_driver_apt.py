@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils import apt_sources
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
     matching,
     parse_madison,
     parse_simulation,
     upstream,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_sources import find_source
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
     Proxies,
-    find_source,
     make_view,
     proxy_configuration,
     source_stanza,
@@ -138,6 +140,65 @@ def test_a_source_that_the_operator_has_is_found_in_either_format(tmp_path: Path
     (lists / "ours.sources").write_text(source_stanza(url, "/", "", "Signed-By: /k"))
     assert find_source(tmp_path, url) == str(lists / "ours.sources")
     assert find_source(tmp_path, url, but_not="ours.sources") == ""
+
+
+TOOLKIT = "https://nvidia.github.io/libnvidia-container"
+DOCKER = "https://download.docker.com/linux/ubuntu"
+# As NVIDIA publishes it for the container toolkit.
+TOOLKIT_LIST = (
+    "deb [signed-by=/usr/share/keyrings/nvidia-container-toolkit-keyring.gpg] "
+    "https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n"
+    "#deb [signed-by=/usr/share/keyrings/nvidia-container-toolkit-keyring.gpg] "
+    "https://nvidia.github.io/libnvidia-container/experimental/deb/$(ARCH) /\n"
+)
+DEB822 = """\
+X-Repolib-Name: Docker
+Types: deb deb-src
+URIs: https://download.docker.com/linux/ubuntu
+ https://mirror.example/docker
+Suites: jammy
+ noble
+Components: stable
+Architectures: amd64
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mQINBF
+"""
+
+
+@pytest.fixture
+def at_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(apt_sources.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted", "found"),
+    [
+        ("a.list", TOOLKIT_LIST, f"{TOOLKIT}/stable/deb/amd64 /", True),
+        ("a.list", TOOLKIT_LIST, f"{TOOLKIT.replace('nvidia', 'NVIDIA')}/stable/deb/amd64/ ./", False),
+        ("a.list", TOOLKIT_LIST, f"{TOOLKIT.replace('nvidia.g', 'NVIDIA.g')}/stable/deb/amd64/ ./", True),
+        ("a.list", TOOLKIT_LIST, f"{TOOLKIT}/stable/deb/arm64 /", False),
+        ("a.list", TOOLKIT_LIST, f"{TOOLKIT}/experimental/deb/amd64 /", False),
+        ("a.list", "deb https://m/deb ./$(ARCH)/\n", "https://m/deb/amd64 /", True),
+        ("a.list", "deb-src https://m/deb /\n", "https://m/deb /", False),
+        ("a.list", "deb http://m/deb /\n", "https://m/deb /", False),
+        ("a.sources", DEB822, f"{DOCKER} noble", True),
+        ("a.sources", DEB822, "https://mirror.example/docker/ jammy", True),
+        ("a.sources", DEB822, f"{DOCKER} focal", False),
+        ("a.sources", f"Enabled: no\n{DEB822}", f"{DOCKER} noble", False),
+        ("a.sources", f"# gone\n\n{DEB822}", f"{DOCKER} noble", True),
+        ("a.list.save", TOOLKIT_LIST, f"{TOOLKIT}/stable/deb/amd64 /", False),
+    ],
+)
+def test_an_archive_is_known_however_its_source_is_written(
+    at_x86: Path, name: str, text: str, wanted: str, *, found: bool
+) -> None:
+    lists = at_x86 / "etc/apt/sources.list.d"
+    lists.mkdir(parents=True)
+    (lists / name).write_text(text)
+    assert find_source(at_x86, *wanted.split()) == (str(lists / name) if found else "")
 
 
 def test_a_view_keeps_the_nodes_sources_and_its_secrets_to_itself(tmp_path: Path) -> None:

@@ -164,3 +164,29 @@ def test_a_key_file_without_end_and_one_that_is_cut_off_are_refused(node: Node) 
     assert "more than" in said["endless"][1]
     assert "last byte" in said["short"][1]
     assert node.files() == {}
+
+
+def test_a_source_of_the_operators_takes_the_place_of_ours(node: Node) -> None:
+    assert node.play(ARMORED, FINGERPRINT)["changed"]
+    theirs = node.root / "etc/apt/sources.list.d/docker.list"
+    theirs.write_text("deb [signed-by=/k.asc] https://download.docker.com/linux/debian bookworm stable\n")
+    planned = node.play(ARMORED, FINGERPRINT, check=True)
+    assert (planned["changed"], planned["adopted"], planned["diff"]["after"]) == (True, str(theirs), "")
+    assert node.play(ARMORED, FINGERPRINT)["changed"]
+    assert "clusterctl-docker.sources" not in node.files()
+    assert not node.play(ARMORED, FINGERPRINT)["changed"]
+    theirs.write_text("deb https://download.docker.com/linux/debian trixie stable\n")
+    assert node.play(ARMORED, FINGERPRINT)["adopted"] == ""
+
+
+def test_the_lists_are_read_by_the_sites_proxies(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def run_command(argv: list[str], environ_update: dict[str, str]) -> tuple[int, str, str]:
+        read.append(Path(environ_update["APT_CONFIG"]).read_text())
+        assert argv[-1] == "update"
+        return 0, "", ""
+
+    monkeypatch.setattr(node, "run_command", run_command)
+    node.play(ARMORED, FINGERPRINT, https_proxy="http://proxy:3128")
+    assert 'Acquire::https::Proxy "http://proxy:3128";' in read[0]

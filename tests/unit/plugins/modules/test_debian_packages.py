@@ -69,9 +69,9 @@ def test_nothing_is_asked_for_twice(names: list[str], version: str) -> None:
 
 def test_somebody_elses_hold_is_told_from_ours() -> None:
     status = module.parse_status(STATUS)
-    asked = ["nvidia-container-toolkit=1.18.1-*", "runc"]
-    assert module.foreign_holds(asked, status, set()) == ["nvidia-container-toolkit"]
-    assert module.foreign_holds(asked, status, {"nvidia-container-toolkit"}) == []
+    asked, held = module.names_of(["nvidia-container-toolkit=1.18.1-*", "runc"]), module.held_of(status)
+    assert module.foreign_holds(asked, held, set()) == ["nvidia-container-toolkit"]
+    assert module.foreign_holds(asked, held, {"nvidia-container-toolkit"}) == []
 
 
 def test_apts_own_complaints_are_what_a_person_reads() -> None:
@@ -94,6 +94,8 @@ class Dpkg:
         self.commands: list[str] = []
         self.recorded_at_hold: list[str] = []
         self.check_mode = False
+        self.along: list[str] = []
+        self.removed: list[str] = []
         defaults = {"version": "", "hold": False, "busy": "", "adopt": []}
         self.params = {**defaults, **dict.fromkeys(("http_proxy", "https_proxy", "no_proxy"), ""), **params}
 
@@ -103,17 +105,25 @@ class Dpkg:
             wants = {name: "hold" if self.packages[name][1] else "install" for name in known}
             lines = [f"{name}|{self.packages[name][0]}|{wants[name]} ok installed\n" for name in known]
             return 0, "".join(lines), ""
-        self.commands.append(" ".join(argv[:2] if argv[0] == "apt-get" else argv))
+        if "--simulate" in argv:
+            simulated = [f"Inst {name} (2.0-1 depot [amd64])\n" for name in [*self.asked(argv), *self.along]]
+            return 0, "".join(simulated) + "".join(f"Remv {name} [1.0]\n" for name in self.removed), ""
+        step = "install" if "install" in argv else argv[-1]
+        self.commands.append(f"apt-get {step}" if argv[0] == "apt-get" else " ".join(argv))
         if argv[0] == "apt-mark":
             if argv[1] == "hold" and self.holds.is_file():
                 self.recorded_at_hold = json.loads(self.holds.read_text())
             for name in argv[2:]:
                 self.packages[name] = (self.packages[name][0], argv[1] == "hold")
         if "install" in argv:
-            for request in argv[argv.index("Dpkg::Options::=--force-confold") + 1 :]:
-                name = request.partition("=")[0]
+            for name in self.asked(argv):
                 self.packages[name] = ("2.0-1", self.packages.get(name, ("", False))[1])
         return 0, "", ""
+
+    @staticmethod
+    def asked(argv: list[str]) -> list[str]:
+        """The packages that apt-get is to install."""
+        return module.names_of(argv[argv.index("install") + 1 :])
 
     def warn(self, text: str) -> None:
         """A warning is said; the result is what is looked at."""
@@ -136,10 +146,11 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run(
         packages: dict[str, tuple[str, bool]], ours: list[str], /, *, check: bool = False, **params: object
     ):
+        along, removed = params.pop("along", []), params.pop("removed", [])
         holds.parent.mkdir(exist_ok=True)
         holds.write_text(json.dumps(ours))
         node = Dpkg(packages, holds, **params)
-        node.check_mode = check
+        node.check_mode, node.along, node.removed = check, along, removed
         monkeypatch.setattr(module, "AnsibleModule", lambda **_: node)
         with pytest.raises(Ended) as ended:
             module.main()
@@ -156,15 +167,26 @@ def test_an_operators_hold_stays_while_a_sibling_is_installed(bring) -> None:
     assert ours == ["runc"]  # and docker.io is still the operator's
 
 
-def test_our_own_hold_is_lifted_for_the_transaction_and_put_back(bring) -> None:
+def test_our_own_hold_stays_over_the_transaction(bring) -> None:
     packages = {"toolkit": ("1.0-1", True), "other": ("1.0-1", True)}
     result, node, _ = bring(packages, ["toolkit", "other"], packages=["toolkit=2.0"], hold=True)
     assert result["changed"]
-    assert [c for c in node.commands if "apt-mark" in c] == [
-        "apt-mark unhold toolkit",
-        "apt-mark hold toolkit",
-    ]
+    assert node.commands == ["apt-get update", "apt-get install", "apt-mark hold toolkit"]
     assert node.packages["toolkit"] == ("2.0-1", True)
+
+
+def test_somebody_elses_hold_on_what_comes_along_is_respected(bring) -> None:
+    packages = {"containerd": ("1.0-1", True)}
+    result, node, _ = bring(packages, [], packages=["docker.io"], along=["containerd"])
+    assert (result["code"], node.commands) == ("packages.held", ["apt-get update"])
+    assert "someone else holds containerd" in result["msg"]
+    assert "failed" not in bring(packages, ["containerd"], packages=["docker.io"], along=["containerd"])[0]
+
+
+def test_nothing_is_removed_for_it(bring) -> None:
+    result, node, _ = bring({}, [], packages=["docker.io"], removed=["podman-docker"])
+    assert "apt would remove podman-docker" in result["msg"]
+    assert node.commands == ["apt-get update"]
 
 
 def test_a_hold_is_on_record_before_it_is_set(bring) -> None:

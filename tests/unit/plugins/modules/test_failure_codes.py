@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -253,8 +253,7 @@ def apt_fails(said: str) -> Callable[[Host], dict[str, Any]]:
     """An installation that ends with these words of apt's."""
 
     def fails(host: Host) -> dict[str, Any]:
-        host.patch.setattr(debian_packages, "apt_get", lambda *_: (100, "", said))
-        return failing(debian_packages.transact, Module(), ["x=1"], [])
+        return failing(debian_packages.transact, Module(), lambda _: (100, "", said), ["x=1"])
 
     return fails
 
@@ -282,6 +281,7 @@ def driver_is_held(host: Host) -> dict[str, Any]:
     host.patch.setattr(nvidia_driver_packages, "ROOT", host.root)
     host.patch.setattr(nvidia_driver_packages, "PREFERENCES", host.root / "pin")
     node = test_nvidia_driver_packages.Node(host.root)
+    host.patch.setattr(nvidia_driver_packages, "alone", lambda *_: nullcontext())
     node.packages["libcuda1"][1] = True
     node.write()
     host.patch.setattr(nvidia_driver_packages, "AnsibleModule", lambda *_, **__: node)
@@ -293,8 +293,9 @@ def driver_is_held(host: Host) -> dict[str, Any]:
 
 def lists_fail(said: str) -> Callable[[Host], dict[str, Any]]:
     """The driver's lists that end with these words of apt's."""
+    module = Module(refresh=True)
     return lambda host: failing(
-        nvidia_driver_packages.pinned_view, Module((100, "", said), refresh=True), host.root, ""
+        nvidia_driver_packages.pinned_view, module, lambda _: (100, "", said), host.root, ""
     )
 
 

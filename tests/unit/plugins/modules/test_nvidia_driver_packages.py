@@ -27,6 +27,9 @@ PARAMS = {
     "refresh": False,
     "warnings": [],
     "repository_url": "http://depot/",
+    "http_proxy": "http://proxy:3128",
+    "https_proxy": "",
+    "no_proxy": "",
     "compat": COMPAT,
 }
 
@@ -58,7 +61,9 @@ class Node:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
+    def run_command(self, argv: list[str], environ_update: dict[str, str]) -> tuple[int, str, str]:
+        # Dependencies come from the distribution's archive: every call has the site's proxies.
+        assert 'Acquire::http::Proxy "http://proxy:3128";' in Path(environ_update["APT_CONFIG"]).read_text()
         step = next((word for word in ("--simulate", "--download-only") if word in argv), argv[0])
         if argv[0] == "apt-mark":
             step = f"apt-mark {argv[1]}"
@@ -103,6 +108,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(
         transaction, "PREFERENCES", tmp_path / "etc/apt/preferences.d/clusterctl-nvidia-driver"
     )
+    real = transaction.alone
+    monkeypatch.setattr(transaction, "alone", lambda name, seconds: real(name, seconds, tmp_path / "locks"))
     monkeypatch.setattr(transaction, "AnsibleModule", lambda *_, **__: fake)
     return fake
 
