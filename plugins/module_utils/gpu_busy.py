@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""Who uses the GPUs of a node: processes, containers, a Slurm allocation. The host's own daemons aside."""
+"""Who uses the GPUs of a node: jobs (processes, containers, a Slurm allocation), or holders that are no jobs.
+
+A holder keeps a GPU for as long as it runs, as monitoring and display servers do: it makes no node busy.
+It is stopped before the driver is reloaded, and started after.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +34,46 @@ SLURM_STATES = "R,CF,CG,S"
 UNITS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-dcgm", "dcgm-exporter", "nvidia-imex")
 
 
+# Monitoring, by the name of the process, its unit, its container or the container's image.
+MONITORS = (
+    "dcgm-exporter",
+    "node_exporter",
+    "prometheus-node-exporter",
+    "nvidia_gpu_exporter",
+    "nvidia-gpu-exporter",
+    "prometheus-nvidia-exporter",
+)
+# By the name of the process; the unit of all of them is systemd's alias for the one that is installed.
+DISPLAYS = ("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "cinnamon", "xfwm4")
+DISPLAY_MANAGER = "display-manager"
+NAME_LENGTH = 15  # of a process, to the kernel
+
+
 class CannotTellError(Exception):
     """Whoever knows of users did not answer: the node counts as busy."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds GPUs and is no job. Without `unit` and `container` only its owner can stop it."""
+
+    name: str
+    unit: str = ""
+    container: str = ""
+
+
+@dataclass
+class Users:
+    """Who uses the GPUs: jobs, by process id and by name, and holders."""
+
+    processes: dict[int, str] = field(default_factory=dict)
+    containers: list[str] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
+
+    def add(self, holder: Holder) -> None:
+        """Adds a holder once, however many processes it has."""
+        if holder not in self.holders:
+            self.holders.append(holder)
 
 
 def device_holders(root: Path) -> dict[int, str]:
@@ -45,12 +89,64 @@ def device_holders(root: Path) -> dict[int, str]:
             links = [str(link.readlink()) for link in (proc / str(pid) / "fd").iterdir()]
         except OSError:  # it has ended, or is not ours to see
             continue
-        if any(re.match(r"/dev/nvidia(\d|-uvm|ctl|-caps)", link) for link in links):
+        if any(re.match(r"/dev/nvidia(\d|-uvm|ctl|-caps|-modeset)", link) for link in links):
             name = read_text(proc / str(pid) / "comm")
-            cgroup = read_text(proc / str(pid) / "cgroup")
-            if not name.startswith(DAEMONS) and not any(f"/{unit}.service" in cgroup for unit in UNITS):
+            if not name.startswith(DAEMONS) and _unit(root, pid) not in UNITS:
                 holders[pid] = name
     return holders
+
+
+def _unit(root: Path, pid: int) -> str:
+    """The system's unit that a process is of; empty for a session's or a container's."""
+    cgroup = read_text(root / "proc" / str(pid) / "cgroup")
+    match = re.search(r"/system\.slice/(?:[^\n]*/)?([^/\n]+)\.service", cgroup)
+    return match.group(1) if match else ""
+
+
+def _container(root: Path, pid: int) -> str:
+    """The id of the container that a process is in; empty for one of the host."""
+    cgroup = read_text(root / "proc" / str(pid) / "cgroup")
+    match = re.search(r"(?:docker|containerd|libpod)[-/:][^\n]*?([0-9a-f]{64})", cgroup)
+    return match.group(1) if match else ""
+
+
+def _fits(name: str, patterns: Sequence[str], length: int | None = None) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern[:length]) for pattern in patterns)
+
+
+def _holder_of(root: Path, pid: int, name: str, ignored: Sequence[str]) -> Holder | None:
+    """The process as a holder; None where it is a job."""
+    unit, base = _unit(root, pid), Path(name).name
+    known = (*MONITORS, *ignored)
+    if _fits(base[:NAME_LENGTH], known, NAME_LENGTH) or (unit and _fits(unit, known)):
+        return Holder(base, unit=unit)
+    if _fits(base[:NAME_LENGTH], DISPLAYS, NAME_LENGTH):
+        return Holder(base, unit=unit or DISPLAY_MANAGER)
+    return None
+
+
+def sort_users(
+    root: Path, processes: dict[int, str], containers: Sequence[dict[str, Any]], ignored: Sequence[str]
+) -> Users:
+    """Tells holders from jobs; `ignored` are the site's own names of holders, globs among them."""
+    users, held = Users(), set()
+    for container in containers:
+        name = str(container.get("Name", "")).lstrip("/")
+        image = str((container.get("Config") or {}).get("Image", "")).split("@")[0].rpartition("/")[2]
+        known = (*MONITORS, *ignored)
+        if _fits(name, known) or _fits(image.split(":")[0], known):
+            users.add(Holder(name, container=name))
+            held.add(str(container.get("Id", "")))
+        else:
+            users.containers.append(name)
+    for pid, name in sorted(processes.items()):
+        if (inside := _container(root, pid)) and inside in held:
+            continue
+        if holder := _holder_of(root, pid, name, ignored):
+            users.add(holder)
+        else:
+            users.processes[pid] = name
+    return users
 
 
 def compute_processes(run: Run) -> dict[int, str]:
@@ -66,8 +162,8 @@ def compute_processes(run: Run) -> dict[int, str]:
     return {int(pid): name.strip() for pid, name in rows if pid.strip().isdigit()}
 
 
-def gpu_containers(run: Run) -> list[str]:
-    """Names of running containers that were given GPUs by Docker. Raises CannotTellError."""
+def gpu_containers(run: Run) -> list[dict[str, Any]]:
+    """Running containers that were given GPUs by Docker, as it describes them. Raises CannotTellError."""
     code, output = run(["docker", "ps", "--quiet", "--no-trunc"])
     if code == ABSENT:
         return []
@@ -86,7 +182,7 @@ def gpu_containers(run: Run) -> list[str]:
         code = TIMED_OUT
     if code not in (0, 1):  # 1: one of them ended meanwhile, the others are printed
         raise CannotTellError("Docker does not answer")
-    return [str(c.get("Name", "")).lstrip("/") for c in containers if _has_gpu(c)]
+    return [container for container in containers if _has_gpu(container)]
 
 
 def slurm_jobs(run: Run) -> list[str]:
@@ -107,8 +203,8 @@ def ask(argv: list[str]) -> tuple[int, str]:
     return run_bounded(argv, 20, {"LC_ALL": "C"})[:2]
 
 
-def busy_reasons(root: Path, run: Run) -> list[str]:
-    """Why the node must be left alone, each in a few words; empty where it is idle.
+def gpu_users(root: Path, run: Run, ignored: Sequence[str] = ()) -> tuple[list[str], list[Holder]]:
+    """Why the node must be left alone, each in a few words, empty where it is idle; and the holders.
 
     Who cannot be asked counts as busy: a job may be behind it.
     """
@@ -121,16 +217,23 @@ def busy_reasons(root: Path, run: Run) -> list[str]:
             unknown.append(f"cannot tell: {error}")
             return nobody
 
-    reasons = []
     processes = {**device_holders(root), **asked(compute_processes, {})}
-    if processes:
-        first = ", ".join(f"{name} ({pid})" for pid, name in sorted(processes.items())[:3])
-        reasons.append(f"{len(processes)} compute process{'es' if len(processes) > 1 else ''}: {first}")
-    if names := asked(gpu_containers, []):
-        reasons.append("GPU containers: " + ", ".join(sorted(names)[:3]))
+    users = sort_users(root, processes, asked(gpu_containers, []), ignored)
+    reasons = []
+    if users.processes:
+        first = ", ".join(f"{name} ({pid})" for pid, name in sorted(users.processes.items())[:3])
+        count = len(users.processes)
+        reasons.append(f"{count} compute process{'es' if count > 1 else ''}: {first}")
+    if users.containers:
+        reasons.append("GPU containers: " + ", ".join(sorted(users.containers)[:3]))
     if jobs := asked(slurm_jobs, []):
         reasons.append("Slurm jobs: " + ", ".join(jobs[:3]))
-    return reasons + unknown
+    return reasons + unknown, users.holders
+
+
+def busy_reasons(root: Path, run: Run, ignored: Sequence[str] = ()) -> list[str]:
+    """Why the node must be left alone; empty where only holders use its GPUs, or nobody."""
+    return gpu_users(root, run, ignored)[0]
 
 
 def _has_gpu(container: dict) -> bool:

@@ -48,6 +48,7 @@ def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any])
         *_others(facts, wanted),
         *_driver(facts, wanted, compat),
         *_busy(facts),
+        *_holders(facts),
     ]
     return sorted(findings, key=lambda found: ORDER[found["severity"]])
 
@@ -358,3 +359,11 @@ def _busy(facts: dict[str, Any]) -> list[Finding]:
         )
         for reason in facts["busy"]
     ]
+
+
+def _holders(facts: dict[str, Any]) -> list[Finding]:
+    if not facts["holders"]:
+        return []
+    found = f"held by {', '.join(facts['holders'][:5])}, not by a job"
+    remedy = "nothing to do: a reload of the driver stops and starts them (gpu_holders_ignored names others)"
+    return [finding("info", "GPUs", found, "jobs, or nobody", remedy)]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
@@ -18,6 +19,11 @@ description:
   - Who does not answer in time counts as busy.
 options:
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
+  holders_ignored:
+    description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
+    type: list
+    elements: str
+    default: []
 author: [the clusterctl authors]
 """
 
@@ -35,9 +41,12 @@ left_alone: {description: Whether the node is to be left alone., type: bool, ret
 
 def main() -> None:
     """Entry point."""
-    arguments = {"force_busy": {"type": "bool", "default": False}}
+    arguments: dict[str, Any] = {
+        "force_busy": {"type": "bool", "default": False},
+        "holders_ignored": {"type": "list", "elements": "str", "default": []},
+    }
     module = AnsibleModule(arguments, supports_check_mode=True)
-    busy = busy_reasons(Path("/"), ask)
+    busy = busy_reasons(Path("/"), ask, module.params["holders_ignored"])
     left_alone = bool(busy) and not module.params["force_busy"]
     report = {"busy": "; ".join(busy)} if left_alone else {}
     module.exit_json(changed=False, busy=busy, left_alone=left_alone, clusterctl=report)

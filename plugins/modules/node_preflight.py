@@ -13,7 +13,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
-from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, gpu_users
 from ansible_collections.clusterctl.cluster.plugins.module_utils.lease_file import LEASE, readable
 from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import collect
 from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_judge import judge
@@ -57,6 +57,11 @@ options:
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
+  holders_ignored:
+    description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
+    type: list
+    elements: str
+    default: []
   compat: {description: "The data of the role nvidia_driver, files/compat.yml.", type: dict, required: true}
 author: [the clusterctl authors]
 """
@@ -98,6 +103,7 @@ ARGUMENTS: dict[str, Any] = {
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": ""},
+    "holders_ignored": {"type": "list", "elements": "str", "default": []},
     "compat": {"type": "dict", "required": True},
 }
 HOLDS = Path("var/lib/clusterctl/holds.json")
@@ -134,7 +140,8 @@ def main() -> None:
     facts["clock_skew_s"] = started - module.params["controller_time"]
     facts["record"] = read_record(root)
     facts["our_holds"] = our_holds(root)
-    facts["busy"] = busy_reasons(root, ask)
+    facts["busy"], holders = gpu_users(root, ask, module.params["holders_ignored"])
+    facts["holders"] = [holder.name for holder in holders]
     today = time.strftime("%Y-%m-%d", time.gmtime(module.params["controller_time"]))
     findings = judge(facts, {**module.params, "today": today}, module.params["compat"])
     report: dict[str, Any] = {"findings": findings}

@@ -25,9 +25,13 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot imp
     persistence_drop_in,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
+    CannotTellError,
+    Holder,
     ask,
     busy_reasons,
     device_holders,
+    gpu_containers,
+    sort_users,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
@@ -66,6 +70,11 @@ options:
     elements: str
     default: []
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
+  holders_ignored:
+    description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
+    type: list
+    elements: str
+    default: []
   reboot:
     description: Why only a reboot brings this driver, as into a kernel that has its modules; empty otherwise.
     type: str
@@ -104,18 +113,21 @@ ARGUMENTS: dict[str, Any] = {
     "fabric_manager": {"type": "bool", "default": False},
     "services": {"type": "list", "elements": "str", "default": []},
     "force_busy": {"type": "bool", "default": False},
+    "holders_ignored": {"type": "list", "elements": "str", "default": []},
     "reboot": {"type": "str", "default": ""},
     "changed_packages": {"type": "list", "elements": "str", "default": []},
 }
 ROOT = Path("/")
 LIMIT_S = 60
 # Fabric Manager trains every link before its unit has started; every kernel gets its initramfs.
-LIMITS_S = {"systemctl": 600, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
+LIMITS_S = {"systemctl": 600, "docker": 120, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
 # In the order in which they must go: users of a module before the module.
 MODULES = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 OWN = ("nvidia", "nvidia_uvm")
 # Other modules that were unloaded and are not loaded yet: the next run does it, where this one was killed.
 OWED = "run/clusterctl/driver-modules"
+# What was stopped for the reload and is not started yet, in the order in which it was stopped.
+STOPPED = "run/clusterctl/driver-stopped"
 FABRIC_MANAGER = "nvidia-fabricmanager"
 
 
@@ -125,7 +137,8 @@ class Node:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.actions: list[str] = []
-        self.stopped: set[str] = set()
+        self.stopped: list[str] = []
+        self.containers: list[str] = []
         self.unloaded: list[str] = []
         self.missing: list[str] = []
         self.late: dict[str, str] = {}
@@ -195,9 +208,47 @@ def differs(version: str, flavor: str) -> str:
     return f"the kernel runs the {kind} modules" if kind not in ("", flavor) else ""
 
 
-def in_use() -> str:
-    """Who holds the GPUs, besides the driver's own services; empty if nobody does."""
-    return ", ".join(f"{who} ({pid})" for pid, who in sorted(device_holders(ROOT).items())[:5])
+def in_use(ignored: list[str]) -> tuple[str, list[Holder]]:
+    """Who holds the GPUs and cannot be stopped, empty if nobody does; and the holders that can."""
+    try:
+        containers = gpu_containers(ask)
+    except CannotTellError:  # then the processes in them count
+        containers = []
+    users = sort_users(ROOT, device_holders(ROOT), containers, ignored)
+    others = [f"{who} ({pid})" for pid, who in sorted(users.processes.items())]
+    others += [holder.name for holder in users.holders if not holder.unit and not holder.container]
+    return ", ".join(others[:5]), [holder for holder in users.holders if holder.unit or holder.container]
+
+
+def stop_holders(node: Node, holders: list[Holder], services: list[str]) -> None:
+    """Stops services and holders, on record before: the next run starts them if this one is killed."""
+    units = dict.fromkeys([*(holder.unit for holder in holders if holder.unit), *services])
+    active = active_units(node.run, units)
+    containers = [holder.container for holder in holders if holder.container]
+    if not node.module.check_mode and (active or containers):
+        lines = [*(f"container {name}" for name in containers), *(f"unit {unit}" for unit in active)]
+        replace_file(ROOT / STOPPED, "".join(f"{line}\n" for line in lines), 0o644)
+    for name in containers:
+        node.do(f"stop container {name}", ["docker", "stop", name])
+        node.containers.append(name)
+    for unit in active:
+        stop(node, unit)
+
+
+def start_stopped(node: Node, but_not: tuple[str, ...]) -> None:
+    """Starts what was stopped, now or by a run that was killed, the last first."""
+    recorded = [line.split(" ", 1) for line in read_file(ROOT / STOPPED).splitlines() if " " in line]
+    units = [name for kind, name in recorded if kind == "unit"] or list(node.stopped)
+    for unit in reversed([unit for unit in units if unit not in but_not]):
+        if unit in node.stopped or not active_units(node.run, [unit]):
+            start(node, unit)
+    containers = [name for kind, name in recorded if kind == "container"] or node.containers
+    for name in reversed(containers):
+        code, error = node.do(f"start container {name}", ["docker", "start", name])
+        if code != 0:  # it is monitoring: no reason to keep the node from its jobs
+            node.module.warn(f"Container {name}, which held GPUs, does not start again: {error}.")
+    if not node.module.check_mode:
+        (ROOT / STOPPED).unlink(missing_ok=True)
 
 
 def unload(node: Node) -> str:
@@ -265,20 +316,17 @@ def load(node: Node, version: str) -> None:
 
 
 def reload_modules(node: Node, version: str, services: list[str]) -> str:
-    """Stops services and reloads the modules; says why where only a reboot helps."""
-    if (
-        users := in_use()
-    ):  # their modules stay, and a Fabric Manager that is stopped now would not start again
+    """Stops services and holders and reloads the modules; says why where only a reboot helps."""
+    ignored = node.module.params["holders_ignored"]
+    users, holders = in_use(ignored)
+    if users:  # their modules stay, and a Fabric Manager that is stopped now would not start again
         return f"the GPUs are in use by {users}"
-    stopped = active_units(node.run, services)
-    for unit in stopped:
-        stop(node, unit)
+    stop_holders(node, holders, services)
     stays = unload(node)
     if stays:  # Fabric Manager of the new version refuses the old module: it waits for the reboot
         if failed := load_again(node):
             stays += f"; meanwhile these are not loaded: {', '.join(failed)}"
-        for unit in reversed([unit for unit in stopped if unit != FABRIC_MANAGER]):
-            start(node, unit)
+        start_stopped(node, (FABRIC_MANAGER,))
     else:
         load(node, version)
     return stays
@@ -297,7 +345,7 @@ def settle_modules(node: Node, reason: str, version: str, services: list[str]) -
 def stop(node: Node, unit: str) -> None:
     """Stops a unit."""
     node.do(f"stop {unit}", ["systemctl", "stop", f"{unit}.service"])
-    node.stopped.add(unit)
+    node.stopped.append(unit)
 
 
 def start(node: Node, unit: str) -> None:
@@ -392,8 +440,7 @@ def start_services(node: Node, params: dict[str, Any]) -> None:
     service(node, PERSISTENCE, params["persistence"], restart)
     if params["fabric_manager"]:
         service(node, FABRIC_MANAGER, True, FABRIC_MANAGER in changed)
-    for unit in [unit for unit in reversed(params["services"]) if unit in node.stopped - set(own)]:
-        start(node, unit)
+    start_stopped(node, own)
     if node.missing:  # said when the node serves again
         node.fail(
             f"Modules that were loaded before, or are wanted, do not load with driver {params['version']}: "
@@ -411,7 +458,7 @@ def main() -> None:
 
     run: RunFull = node.run
     reason = differs(version, params["flavor"])
-    busy = busy_reasons(ROOT, ask) if reason and not params["force_busy"] else []
+    busy = busy_reasons(ROOT, ask, params["holders_ignored"]) if reason and not params["force_busy"] else []
     if busy:
         module.exit_json(
             changed=False,

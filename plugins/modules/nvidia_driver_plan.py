@@ -91,6 +91,11 @@ options:
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
+  holders_ignored:
+    description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
+    type: list
+    elements: str
+    default: []
   compat: {description: "The data of the role nvidia_driver, files/compat.yml.", type: dict, required: true}
 author: [the clusterctl authors]
 """
@@ -131,6 +136,7 @@ ARGUMENTS: dict[str, Any] = {
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": ""},
     "force_busy": {"type": "bool", "default": False},
+    "holders_ignored": {"type": "list", "elements": "str", "default": []},
     "compat": {"type": "dict", "required": True},
 }
 REQUEST = (
@@ -272,7 +278,7 @@ def main() -> None:
         )
 
     disturbing = plan.transaction or plan.activation
-    busy = busy_reasons(root, ask) if disturbing else []
+    busy = busy_reasons(root, ask, module.params["holders_ignored"]) if disturbing else []
     left_alone = bool(busy) and not module.params["force_busy"]
     if not plan.transaction:  # whose diff has them otherwise
         for warning in plan.warnings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_busy, gpu_node
@@ -209,3 +210,69 @@ def test_the_record_survives_and_a_broken_one_is_none(tmp_path: Path) -> None:
     assert read_record(tmp_path) == {"packages": ["libcuda1"], "held": []}
     write(tmp_path, "var/lib/clusterctl/nvidia_driver.json", "{")
     assert read_record(tmp_path) == {}
+
+
+ID = "c0ffee" * 10 + "1234"
+SCOPE = f"0::/system.slice/docker-{ID}.scope"
+SESSION = "0::/user.slice/user-1000.slice/session-2.scope"
+
+
+def of_docker(*containers: dict) -> Any:
+    """Programs, of which Docker alone is there, with these containers."""
+
+    def run(argv: list[str]) -> tuple[int, str]:
+        answers = {"ps": "".join(f"{one['Id']}\n" for one in containers), "inspect": json.dumps(containers)}
+        return (0, answers[argv[1]]) if argv[0] == "docker" else (127, "")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "cgroup", "unit"),
+    [
+        ("node_exporter", "0::/system.slice/prometheus-node-exporter.service", "prometheus-node-exporter"),
+        ("python3", "0::/system.slice/prometheus-node-exporter.service", "prometheus-node-exporter"),
+        ("prometheus-node", "0::/user.slice", ""),  # as the kernel cuts the name
+        ("Xorg", SESSION, "display-manager"),
+        ("Xorg", "0::/system.slice/lightdm.service", "lightdm"),
+        ("gnome-shell", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/x", "display-manager"),
+        ("site-watch", "0::/system.slice/site-watch.service", "site-watch"),
+    ],
+)
+def test_monitoring_and_displays_hold_gpus_and_are_no_jobs(
+    tmp_path: Path, name: str, cgroup: str, unit: str
+) -> None:
+    holder(tmp_path, 20, name, "/dev/nvidia0", cgroup)
+    reasons, holders = gpu_busy.gpu_users(tmp_path, quiet, ["site-*"])
+    assert (reasons, holders) == ([], [gpu_busy.Holder(name, unit=unit)])
+    holder(tmp_path, 21, "python3", "/dev/nvidia1", SESSION)
+    assert gpu_busy.busy_reasons(tmp_path, quiet, ["site-*"]) == ["1 compute process: python3 (21)"]
+
+
+def test_what_the_site_does_not_name_is_a_job(tmp_path: Path) -> None:
+    holder(tmp_path, 20, "site-watch", "/dev/nvidia0", "0::/system.slice/site-watch.service")
+    assert gpu_busy.busy_reasons(tmp_path, quiet) == ["1 compute process: site-watch (20)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "ignored", "busy"),
+    [
+        ("/mon", "nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0-ubuntu22.04", [], False),
+        ("/dcgm-exporter", "sha256:0123", [], False),
+        ("/mon", "registry:5000/site/gpu-watch@sha256:0123", ["gpu-watch"], False),
+        ("/mon", "registry:5000/site/gpu-watch@sha256:0123", [], True),
+        ("/train", "registry:5000/paddle/dcgm-exporter-based-training:1", [], True),
+    ],
+)
+def test_a_container_that_monitors_is_a_holder_with_all_its_processes(
+    tmp_path: Path, name: str, image: str, ignored: list[str], busy: bool
+) -> None:
+    one = {"Id": ID, "Name": name, "HostConfig": {"Runtime": "nvidia"}}
+    one["Config"] = {"Env": ["NVIDIA_VISIBLE_DEVICES=all"], "Image": image}
+    holder(tmp_path, 30, "python3", "/dev/nvidia0", SCOPE)
+    reasons, holders = gpu_busy.gpu_users(tmp_path, of_docker(one), ignored)
+    plain = name.lstrip("/")
+    if busy:
+        assert (reasons[1], holders) == (f"GPU containers: {plain}", [])
+    else:
+        assert (reasons, holders) == ([], [gpu_busy.Holder(plain, container=plain)])

@@ -62,6 +62,7 @@ GOOD = {
     "loaded": "",
     "nouveau": False,
     "busy": [],
+    "holders": [],
 }
 
 
@@ -152,6 +153,13 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         ({}, {"driver_branch": "570"}, "warning", "driver branch", "570: support ended 2026-02-28"),
         ({}, {"driver_branch": "550"}, "warning", "driver branch", "550: support ended already"),
         ({}, {"driver_branch": "601"}, "info", "driver branch", "601"),
+        (
+            {"holders": ["dcgm-exporter", "Xorg"]},
+            {},
+            "info",
+            "GPUs",
+            "held by dcgm-exporter, Xorg, not by a job",
+        ),
         ({"busy": ["1 compute process: python3 (13)"]}, {}, "warning", "busy", "python3"),
     ],
 )

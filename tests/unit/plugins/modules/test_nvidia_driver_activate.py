@@ -17,6 +17,7 @@ PARAMS = {
     "fabric_manager": True,
     "services": ["slurmd", "nvidia-fabricmanager", "nvidia-persistenced"],
     "reboot": "",
+    "holders_ignored": [],
     "changed_packages": [],
 }
 
@@ -32,6 +33,7 @@ class FakeModule:
         self.root, self.units, self.disk = root, units, disk
         self.check_mode, self.params = False, dict(PARAMS)
         self.warned: list[str] = []
+        self.containers: list[dict[str, object]] = []
         self.patch: pytest.MonkeyPatch
         self.commands: list[str] = []
         self.refused: set[str] = set()
@@ -50,6 +52,8 @@ class FakeModule:
             self.units[unit] = "active" if argv[1] == "start" else "inactive"
         if words == "modprobe nvidia":
             self.load(self.disk)
+        if argv[0] == "docker" and "docker" in self.refused:
+            return 1, "", "no such device"
         if argv[0] in ("rmmod", "modprobe") and argv[-1] in self.refused:
             return 1, "", f"could not insert '{argv[-1]}': Invalid argument"
         if argv[0] == "rmmod":
@@ -80,6 +84,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModule:
     (tmp_path / "proc").mkdir()
     fake = FakeModule(tmp_path, dict.fromkeys(PARAMS["services"], "active"))
     fake.patch = monkeypatch
+    monkeypatch.setattr(activate, "gpu_containers", lambda run: fake.containers)
     monkeypatch.setattr(activate, "run_bounded", lambda argv, seconds, environment: fake.run_command(argv))
     return fake
 
@@ -206,7 +211,7 @@ def test_a_job_that_began_during_the_install_keeps_its_node_unless_forced(
     module.load("580.95.05")
     module.params = {**PARAMS, "force_busy": forced}
     monkeypatch.setattr(activate, "AnsibleModule", lambda *_, **__: module)
-    monkeypatch.setattr(activate, "busy_reasons", lambda root, run: ["Slurm jobs: 4711"])
+    monkeypatch.setattr(activate, "busy_reasons", lambda root, run, ignored: ["Slurm jobs: 4711"])
     with pytest.raises(Ended) as ended:
         activate.main()
     result = ended.value.args[0]
@@ -221,7 +226,7 @@ def test_a_driver_that_runs_stays_until_the_reboot_into_a_kernel_with_the_new_on
     module.load("580.95.05")
     module.params = {**PARAMS, "force_busy": False, "reboot": "kernel A has no modules, kernel B does"}
     monkeypatch.setattr(activate, "AnsibleModule", lambda *_, **__: module)
-    monkeypatch.setattr(activate, "busy_reasons", lambda root, run: [])
+    monkeypatch.setattr(activate, "busy_reasons", lambda root, run, ignored: [])
     with pytest.raises(Ended) as ended:
         activate.main()
     result = ended.value.args[0]
@@ -372,3 +377,73 @@ def test_peermem_that_is_not_wanted_is_not_loaded_again(with_others: FakeModule)
     bring(with_others)
     assert "nvidia_peermem" not in loaded(with_others)
     assert "gdrdrv" in loaded(with_others)
+
+
+def hold(module: FakeModule, pid: int, name: str, cgroup: str) -> None:
+    """A process that has a GPU open."""
+    descriptors = module.root / f"proc/{pid}/fd"
+    descriptors.mkdir(parents=True)
+    (module.root / f"proc/{pid}/comm").write_text(f"{name}\n")
+    (module.root / f"proc/{pid}/cgroup").write_text(f"{cgroup}\n")
+    (descriptors / "5").symlink_to("/dev/nvidia0")
+
+
+@pytest.fixture
+def monitored(module: FakeModule) -> FakeModule:
+    """The old driver, held by a node exporter, a display and dcgm-exporter in a container."""
+    module.load("580.95.05")
+    identity = "ab" * 32
+    hold(module, 31, "node_exporter", "0::/system.slice/node_exporter.service")
+    hold(module, 32, "Xorg", "0::/user.slice/user-1000.slice/session-2.scope")
+    hold(module, 33, "dcgm-exporter", f"0::/system.slice/docker-{identity}.scope")
+    image = {"Image": "nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0"}
+    module.containers = [{"Id": identity, "Name": "/watch", "Config": image, "HostConfig": {}}]
+    module.units |= dict.fromkeys(("node_exporter", "display-manager"), "active")
+    return module
+
+
+STOPS = [
+    "docker stop watch",
+    "systemctl stop node_exporter.service",
+    "systemctl stop display-manager.service",
+]
+STARTS = ["systemctl start display-manager.service", "systemctl start node_exporter.service"]
+
+
+def test_holders_are_stopped_for_the_reload_and_started_after(monitored: FakeModule) -> None:
+    stays, commands = bring(monitored)
+    assert stays == ""
+    assert commands[:3] == STOPS
+    assert commands[-4:] == ["systemctl start slurmd.service", *STARTS, "docker start watch"]
+    assert not (monitored.root / activate.STOPPED).exists()
+
+
+def test_what_a_killed_run_had_stopped_is_started_by_the_next(monitored: FakeModule) -> None:
+    def killed(_node: object, _version: str) -> None:
+        raise KeyboardInterrupt
+
+    with monitored.patch.context() as patch:
+        patch.setattr(activate, "load", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bring(monitored)
+    monitored.load("580.105.08")  # by a reboot, say
+    monitored.commands.clear()
+    commands = bring(monitored)[1]
+    assert [words for words in commands if words.split()[-1] in "watch node_exporter.service"] == [
+        "systemctl start node_exporter.service",
+        "docker start watch",
+    ]
+    assert "systemctl start slurmd.service" in commands
+    monitored.commands.clear()
+    assert bring(monitored)[1] == []
+
+
+def test_a_container_that_does_not_start_again_is_a_warning(monitored: FakeModule) -> None:
+    monitored.refused = {"docker"}
+    bring(monitored)
+    assert "watch" in monitored.warned[0] and "no such device" in monitored.warned[0]
+
+
+def test_a_holder_that_nobody_can_start_again_is_left_and_only_a_reboot_helps(monitored: FakeModule) -> None:
+    hold(monitored, 34, "node_exporter", "0::/user.slice/user-1000.slice/session-3.scope")
+    assert bring(monitored) == ("the GPUs are in use by node_exporter", [])
