@@ -65,6 +65,7 @@ class NodeSettings:
     """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec.
 
     ``strict``: what is a warning elsewhere fails there. ``environment`` are variables of every rank.
+    ``holders_ignored`` hold GPUs and are not jobs.
     """
 
     driver_version: str = ""
@@ -75,6 +76,7 @@ class NodeSettings:
     framework: str = "paddle"
     strict: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    holders_ignored: tuple[str, ...] = ()
 
 
 MIG_DISABLED = "disabled"

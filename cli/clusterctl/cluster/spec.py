@@ -60,7 +60,13 @@ def _settings(host: Host, inventory: Inventory, suite: str) -> NodeSettings:
         framework=_text(host, "validation_framework") or NodeSettings().framework,
         strict=is_true(setting(host, "validation_strict")),
         environment=_environment(host, suite),
+        holders_ignored=_holders_ignored(host),
     )
+
+
+def _holders_ignored(host: Host) -> tuple[str, ...]:
+    declared = setting(host, "gpu_holders_ignored") or []
+    return tuple(str(name) for name in (declared if isinstance(declared, list) else [declared]))
 
 
 def _environment(host: Host, suite: str) -> dict[str, str]:

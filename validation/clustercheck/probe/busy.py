@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -20,10 +21,34 @@ PROCESS = re.compile(r"\s*(\d+|\[[^\]]*\])\s*,")  # in brackets where the driver
 LEASE = "/root/.clusterctl/lease.json"
 LEASE_MEMBERS = ("run", "what", "who", "where", "since")
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", "dcgm")
+# They hold GPUs for as long as they run, and are not jobs.
+HOLDERS = (
+    "dcgm-exporter",
+    "node_exporter",
+    "prometheus-node-exporter",
+    "nvidia_gpu_exporter",
+    "nvidia-gpu-exporter",
+    "prometheus-nvidia-exporter",
+    "Xorg",
+    "Xwayland",
+    "gnome-shell",
+    "kwin_x11",
+    "kwin_wayland",
+    "plasmashell",
+    "cinnamon",
+    "xfwm4",
+)
+NAME_LENGTH = 15  # of a process, to the kernel
 
 
-def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
-    """Who uses this node now: compute processes, containers that were given GPUs, Slurm's jobs, an apply."""
+def busy(
+    limit_s: float, ended_runs: Sequence[str] = (), holders_ignored: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Who uses this node now: compute processes, containers that were given GPUs, Slurm's jobs, an apply.
+
+    What is known to hold GPUs without being a job, and what the site names as such, is omitted.
+    """
+    known = (*HOLDERS, *holders_ignored)
     limit_s = min(limit_s, 15.0)
     reasons, unknown = [], []
     held = lease()
@@ -38,17 +63,20 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
         processes = holders()
     elif len(processes) < len(answer):
         unknown.append("nvidia-smi did not print a list of processes")
+    processes = [line for line in processes if not is_holder(line.partition(",")[2].strip(), known)]
     if processes:
         reasons.append("{} compute process(es): {}".format(len(processes), "; ".join(processes[:3])))
     template = (
         "{{.Name}}\t{{json .HostConfig.DeviceRequests}}\t{{.HostConfig.Runtime}}"
-        "\t{{json .HostConfig.Devices}}\t{{json .Config.Labels}}"
+        "\t{{json .HostConfig.Devices}}\t{{json .Config.Labels}}\t{{.Config.Image}}"
     )
     listed = command(["docker", "ps", "--quiet", "--no-trunc"], limit_s)
     names = listed["stdout"].split() if listed["rc"] == 0 else []
     shown = command(["docker", "inspect", "--format", template, *names], limit_s) if names else listed
     lines = shown["stdout"].splitlines() if names else []
-    containers = [line.split("\t")[0].lstrip("/") for line in lines if has_gpus(line)]
+    containers = [
+        line.split("\t")[0].lstrip("/") for line in lines if has_gpus(line) and not is_monitor(line, known)
+    ]
     if containers:
         reasons.append("container(s) with GPUs: {}".format(", ".join(containers[:5])))
     reasons += [run for run in (live_run(line, ended_runs) for line in lines) if run]
@@ -128,6 +156,18 @@ def live_run(line: str, ended_runs: Sequence[str] = ()) -> str:
     if not owner or owner in ended_runs or until <= time.time():
         return ""
     return "clusterctl run {} of {}".format(owner, labels.get("clusterctl.by") or "another")
+
+
+def is_holder(name: str, known: Sequence[str]) -> bool:
+    """Whether a process or container of this name, or path, is known to hold GPUs without being a job."""
+    base = name.rpartition("/")[2]
+    return any(fnmatch.fnmatchcase(base, pattern) or base == pattern[:NAME_LENGTH] for pattern in known)
+
+
+def is_monitor(line: str, known: Sequence[str]) -> bool:
+    """Whether one line of `docker inspect` is of a container known by its name or its image."""
+    name, _, _, _, _, image = [*line.split("\t"), "", "", "", "", "", ""][:6]
+    return is_holder(name, known) or is_holder(re.sub(r"(@|:[^/]*$).*", "", image), known)
 
 
 def has_gpus(line: str) -> bool:

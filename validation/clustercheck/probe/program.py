@@ -4,6 +4,8 @@ Options (one JSON object as first argument, all optional):
   image          training image by digest; without it the parts that need one say why they did not run
   gpu_arguments  what `docker run` needs to hand GPUs to a container
   parts          names of parts to collect; default: all of them (`parts_of`)
+  holders_ignored
+                 names of what holds GPUs and is not a job, besides those that are known
   ended_runs     ids of validations that are known to be over: what they left does not make a node busy
   dcgm           level of DCGM's diagnostic and its limit_s; without it none is run
   mounts         file systems to look at, each with path and user (who must be able to write, or empty)
@@ -106,7 +108,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "bmc": lambda: bmc(limit_s),
         "nvme": lambda: nvme(limit_s),
         "clock": lambda: clock(limit_s),
-        "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
+        "busy": lambda: busy(limit_s, options.get("ended_runs") or (), options.get("holders_ignored") or ()),
     }
 
 

@@ -118,6 +118,7 @@ def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> d
         "image": settings.image,
         "gpu_arguments": list(settings.container_gpu_arguments),
         "ended_runs": list(ended_runs),
+        "holders_ignored": list(settings.holders_ignored),
         "mounts": [{"path": each.path, "type": each.type, "user": each.user} for each in settings.mounts],
     }
 

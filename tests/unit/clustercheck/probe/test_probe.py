@@ -109,6 +109,26 @@ def test_busy_is_processes_containers_of_others_and_slurm(tmp_path: Path) -> Non
     assert len(found["reasons"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("process", "container", "ignored", "reasons"),
+    [
+        ("/usr/bin/dcgm-exporter", "/mon\\t{}\\tnvcr.io/nvidia/k8s/dcgm-exporter:4.2.0-ubuntu22.04", [], 0),
+        ("Xorg", "/dcgm-exporter\\t{}\\tsha256:0123", [], 0),
+        ("prometheus-node", "/site-watch-1\\t{}\\tr:5000/a@sha256:0123", ["site-watch-*"], 0),
+        ("site-watch", "/site-watch-1\\t{}\\tr:5000/a@sha256:0123", [], 2),
+        ("python3", "/train\\t{}\\tr:5000/dcgm-exporter-training:1", [], 2),
+    ],
+)
+def test_what_holds_gpus_for_ever_is_not_a_job(
+    tmp_path: Path, process: str, container: str, ignored: list[str], reasons: int
+) -> None:
+    program(tmp_path, "nvidia-smi", f'echo "4711, {process}"')
+    shown = container.replace("\\t{}", "\\tnull\\tnvidia\\tnull\\t{}")
+    program(tmp_path, "docker", f"case $1 in ps) echo 1;; inspect) printf '{shown}\\n';; esac")
+    found = probe(tmp_path, parts=["busy"], holders_ignored=ignored)["busy"]
+    assert len(found["reasons"]) == reasons, found
+
+
 def test_the_kernel_log_comes_from_the_journal_else_from_the_ring_buffer(tmp_path: Path) -> None:
     said = "2026-11-20T10:00:00+0000 host kernel: NVRM: Xid (PCI:0000:07:00): 79, gone"
     program(tmp_path, "journalctl", f"echo 'first line'; echo '{said}'")

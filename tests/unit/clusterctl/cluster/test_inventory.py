@@ -259,6 +259,7 @@ def test_validation_is_told_what_differs_by_host(directory: ClusterDirectory) ->
         "nvidia_driver_version": "580.105.08",
         "nvidia_container_toolkit_mode": "cdi",
         "registry_port": 443,
+        "gpu_holders_ignored": ["site-*"],
     }
     hosts = tuple(
         replace(host, variables={**host.variables, **canary}) if host.name == "gpu02" else host
@@ -270,6 +271,7 @@ def test_validation_is_told_what_differs_by_host(directory: ClusterDirectory) ->
     assert first.container_gpu_arguments == ("--gpus", "all")
     assert second.container_gpu_arguments == ("--device", "nvidia.com/gpu=all")
     assert second.image == f"registry01:443/library/paddle@{DIGEST}"
+    assert (first.holders_ignored, second.holders_ignored) == ((), ("site-*",))
     assert (told.driver_version, told.image) == (first.driver_version, first.image)
 
 

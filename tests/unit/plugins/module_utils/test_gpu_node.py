@@ -13,6 +13,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record i
     write_record,
 )
 
+from clustercheck.probe import busy
+
 STATUS = """\
 Package: libcuda1
 Status: hold ok installed
@@ -247,6 +249,10 @@ def test_monitoring_and_displays_hold_gpus_and_are_no_jobs(
     assert (reasons, holders) == ([], [gpu_busy.Holder(name, unit=unit)])
     holder(tmp_path, 21, "python3", "/dev/nvidia1", SESSION)
     assert gpu_busy.busy_reasons(tmp_path, quiet, ["site-*"]) == ["1 compute process: python3 (21)"]
+
+
+def test_apply_and_validate_know_the_same_holders() -> None:
+    assert set(busy.HOLDERS) == {*gpu_busy.MONITORS, *gpu_busy.DISPLAYS}
 
 
 def test_what_the_site_does_not_name_is_a_job(tmp_path: Path) -> None:
