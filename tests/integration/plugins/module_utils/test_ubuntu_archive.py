@@ -1,0 +1,215 @@
+"""Plans for Ubuntu's own archive, resolved by real apt over an archive of the same shape.
+
+Names, versions and relations are as Ubuntu 24.04 has them; the packages themselves are never read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import parse_madison
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import simulate
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
+    Facts,
+    Plan,
+    Request,
+    make_plan,
+    prebuilt_names,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
+    merge,
+    parse_builds,
+    parse_kernel_metapackages,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import preferences
+from tests.support.tree import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt")
+COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
+OLD, NEW = "6.8.0-45-generic", "6.8.0-151-generic"
+MODULES = "linux-modules-nvidia-580-server-open"
+DRIVERS = ("580.95.05", "580.105.08")
+KERNELS = {
+    OLD: {f"linux-image-{OLD}": "6.8.0-45.45"},
+    NEW: {f"linux-image-{NEW}": "6.8.0-151.151", "linux-image-generic": "6.8.0-151.151"},
+}
+
+
+def revision(driver: str) -> str:
+    return f"{driver}-0ubuntu0.24.04.1"
+
+
+@dataclass
+class Archive:
+    """A Packages file in the making."""
+
+    stanzas: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, name: str, version: str, depends: str = "", provides: str = "") -> None:
+        lines = [f"Package: {name}", "Architecture: amd64", f"Version: {version}"]
+        lines += [f"Depends: {depends}"] if depends else []
+        lines += [f"Provides: {provides}"] if provides else []
+        self.stanzas[name, version] = "\n".join(lines) + "\n"
+
+    def add_driver(self, driver: str) -> None:
+        own = revision(driver)
+        common, source = "nvidia-kernel-common-580-server", "nvidia-kernel-source-580-server-open"
+        libraries = ["libnvidia-cfg1-580-server", "libnvidia-compute-580-server"]
+        for name in (*libraries, source, f"nvidia-firmware-580-server-{driver}"):
+            self.add(name, own)
+        self.add(common, own, f"nvidia-firmware-580-server-{driver} (= {own})")
+        for name in ("nvidia-compute-utils-580-server", "nvidia-utils-580-server"):
+            self.add(name, own, "libnvidia-compute-580-server")
+        parts = [*libraries, "nvidia-compute-utils-580-server", common, source]
+        headless = ", ".join(f"{name} (= {own})" for name in parts)
+        self.add("nvidia-headless-no-dkms-580-server-open", own, headless)
+        self.add("nvidia-dkms-580-server-open", own, f"{source} (= {own}), {common} (= {own}), dkms")
+
+    def add_modules(self, kernel: str, version: str, driver: str) -> None:
+        common = "nvidia-kernel-common-580-server"
+        needs = f"{common} (<= {driver}-1), {common} (>= {driver})"
+        provides = f"nvidia-dkms-580-server-open (= {revision(driver)}), nvidia-prebuilt-kernel"
+        image = f"linux-image-{kernel} | linux-image-unsigned-{kernel}"
+        self.add(f"{MODULES}-{kernel}", version, f"{image}, {needs}", provides)
+        if kernel == NEW:
+            self.add(f"{MODULES}-generic", version, f"{MODULES}-{kernel} (= {version}), {needs}", provides)
+
+
+class Node:
+    """An Ubuntu node under a directory: dpkg's status, and apt that knows this archive alone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.archive, self.installed = root, Archive(), dict[str, str]()
+        for name in ("repo", "var/lib/dpkg", "lists/partial", "cache/archives/partial", "preferences"):
+            (root / name).mkdir(parents=True)
+        self.archive.add("dkms", "3.0.11-1ubuntu13")
+        self.archive.add(f"linux-image-{OLD}", "6.8.0-45.45")
+        self.archive.add(f"linux-image-{NEW}", "6.8.0-151.151")
+        self.archive.add("linux-image-generic", "6.8.0-151.151", f"linux-image-{NEW}")
+        for driver in DRIVERS:
+            self.archive.add_driver(driver)
+        self.archive.add_modules(OLD, "6.8.0-45.45", DRIVERS[0])
+        self.archive.add_modules(NEW, "6.8.0-151.151", DRIVERS[0])
+        self.archive.add_modules(NEW, "6.8.0-151.151+1", DRIVERS[1])
+        ends = f"Filename: x.deb\nSize: 1\nSHA256: {'0' * 64}\nDescription: x\n"
+        packages = "\n".join(stanza + ends for stanza in self.archive.stanzas.values())
+        (root / "repo/Packages").write_text(packages)
+        (root / "sources.list").write_text(f"deb [trusted=yes] file:{root}/repo ./\n")
+        settings = {
+            "APT::Architecture": "amd64", "APT::Sandbox::User": "root", "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::Etc::sourcelist": root / "sources.list", "Dir::Etc::preferences": "/dev/null",
+            "Dir::Etc::preferencesparts": root / "preferences", "Dir::State::lists": root / "lists",
+            "Dir::State::status": root / "var/lib/dpkg/status", "Dir::Cache": root / "cache",
+            "Dir::State::extended_states": root / "extended_states",
+        }  # fmt: skip
+        self.options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        self.have({})
+        assert self.run(["apt-get", *self.options, "update"])[0] == 0
+
+    def run(self, argv: list[str]) -> tuple[int, str, str]:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def have(self, packages: dict[str, str]) -> None:
+        """These are installed, and nothing else."""
+        self.installed = packages
+        status = "Status: install ok installed\nMaintainer: x\nDescription: x\n"
+        stanzas = [self.archive.stanzas[name, version] + status for name, version in packages.items()]
+        (self.root / "var/lib/dpkg/status").write_text("\n".join(stanzas))
+
+    def facts(self, kernels: list[str]) -> Facts:
+        status = (self.root / "var/lib/dpkg/status").read_text()
+        names = [*prebuilt_names(MODULES, kernels, ["generic"]), "nvidia-utils-580-server"]
+        names.append("nvidia-headless-no-dkms-580-server-open")
+        available = parse_madison(self.run(["apt-cache", *self.options, "madison", *names])[1])
+        modules = [name for name in available if name.startswith(MODULES)]
+        builds = parse_builds(self.run(["apt-cache", *self.options, "show", *modules])[1])
+        return Facts(
+            os={"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"},
+            kernels=kernels,
+            headers={},
+            gpus=[{"device": "0x20b2"}],
+            nvswitches=0,
+            installed=gpu_node.installed_packages(self.root)[0],
+            held=set(),
+            record={"packages": sorted(self.installed), "held": []},
+            loaded="",
+            loaded_flavor="",
+            nouveau=False,
+            runfile=False,
+            available=available,
+            builds=merge(builds, parse_builds(status)),
+            kernel_metapackages=parse_kernel_metapackages(status),
+        )
+
+    def bring(self, kernels: list[str], version: str = "") -> Plan:
+        """What an apply does to the packages: the plan, resolved by apt."""
+        asked = ("distribution", "open", "580", version, "compute", "auto", True, True, [], True, "refuse")
+        plan = make_plan(Request(*asked), self.facts(kernels), COMPAT)
+        assert plan.problems == []
+        (self.root / "preferences/driver").write_text(preferences(COMPAT, plan.version))
+        arguments = [f"{name}={own}" if own else name for name, own in plan.packages.items()]
+        arguments += [f"{name}-" for name in plan.remove]
+        changes, complaint = simulate(self.run, arguments, self.options)
+        assert complaint == ""
+        after = {**self.installed, **{name: new for name, (_, new) in changes.items()}}
+        self.have({name: own for name, own in after.items() if own})
+        return plan
+
+    def modules(self) -> dict[str, str]:
+        """The installed modules, by kernel or flavour."""
+        found = {n.removeprefix(f"{MODULES}-"): v for n, v in self.installed.items() if n.startswith(MODULES)}
+        assert "dkms" not in self.installed and "nvidia-dkms-580-server-open" not in self.installed
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_fresh_node_gets_modules_without_dkms_and_follows_versions_up_and_down(node: Node) -> None:
+    node.have(KERNELS[NEW])
+    assert node.bring([NEW]).version == DRIVERS[1]
+    assert node.modules() == dict.fromkeys((NEW, "generic"), "6.8.0-151.151+1")
+    assert node.bring([NEW]).missing == []
+    for driver, version in ((DRIVERS[0], "6.8.0-151.151"), (DRIVERS[1], "6.8.0-151.151+1")):
+        node.bring([NEW], driver)
+        assert node.modules() == dict.fromkeys((NEW, "generic"), version)
+        assert node.installed["nvidia-utils-580-server"] == revision(driver)
+        assert node.installed["libnvidia-compute-580-server"] == revision(driver)
+
+
+def test_no_kernel_comes_along_with_the_modules_of_an_old_one(node: Node) -> None:
+    node.have(KERNELS[OLD])
+    assert node.bring([OLD]).version == DRIVERS[0]
+    assert node.modules() == {OLD: "6.8.0-45.45"}
+    assert f"linux-image-{NEW}" not in node.installed
+
+
+def test_a_driver_without_modules_for_the_running_kernel_waits_for_the_newer_one(node: Node) -> None:
+    node.have(KERNELS[OLD] | KERNELS[NEW])
+    assert node.bring([OLD, NEW]).reboot == ""
+    assert set(node.modules()) == {OLD, NEW, "generic"}
+    plan = node.bring([OLD, NEW], DRIVERS[1])
+    assert plan.reboot.startswith(f"kernel {OLD} has no prebuilt modules")
+    assert node.modules() == dict.fromkeys((NEW, "generic"), "6.8.0-151.151+1")
+
+
+def test_modules_that_dkms_built_give_way_to_signed_ones(node: Node) -> None:
+    node.have(KERNELS[NEW])
+    node.bring([NEW], DRIVERS[0])
+    built = {"nvidia-dkms-580-server-open": revision(DRIVERS[0])}
+    signed = {name for name in node.installed if name.startswith(MODULES)}
+    node.have({name: own for name, own in node.installed.items() if name not in signed} | built)
+    assert node.bring([NEW]).version == DRIVERS[0]
+    assert node.modules() == dict.fromkeys((NEW, "generic"), "6.8.0-151.151")
