@@ -110,6 +110,14 @@ def test_a_bare_node_gets_driver_fabric_manager_headers_and_pin() -> None:
     assert "nvidia-driver-pinning-580" not in made.hold
 
 
+def test_a_node_with_the_whole_driver_keeps_it_when_only_computing_is_asked_for() -> None:
+    compute = replace(REQUEST, scope="compute")
+    assert not plan(compute, applied()).transaction
+    newer = plan(replace(compute, version="580.105.08"), replace(applied(), available=CUDA))
+    assert newer.remove == []
+    assert newer.packages["nvidia-open-580"] == "580.105.08-1"
+
+
 def test_an_applied_node_needs_nothing_and_no_package_lists() -> None:
     made = plan(facts=applied())
     assert (made.problems, made.missing, made.remove) == ([], [], [])
@@ -290,11 +298,14 @@ def test_computing_on_ubuntu_has_nvidia_smi_and_the_persistence_daemon(branch, f
     installed=st.dictionaries(st.sampled_from(sorted(CUDA)), st.sampled_from(VERSIONS)),
     branch=st.sampled_from(["570", "580"]),
     flavor=st.sampled_from(["open", "proprietary"]),
+    scope=st.sampled_from(["full", "compute"]),
 )
-def test_a_plan_never_removes_what_it_installs_and_reaches_a_fixed_point(installed, branch, flavor) -> None:
+def test_a_plan_never_removes_what_it_installs_and_reaches_a_fixed_point(
+    installed, branch, flavor, scope
+) -> None:
     facts = replace(BARE, installed=installed, record={"packages": sorted(installed), "held": []})
     facts = replace(facts, available={**CUDA, "cuda-drivers-570": VERSIONS[2:]})
-    request = replace(REQUEST, branch=branch, version="", flavor=flavor)
+    request = replace(REQUEST, branch=branch, version="", flavor=flavor, scope=scope)
     made = plan(request, facts)
     assert made.problems == []
     assert not set(made.packages) & set(made.remove)
