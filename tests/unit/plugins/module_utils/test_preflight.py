@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts
     apt_uris,
     firewall,
     free_space,
+    headers_offered,
     others,
     others_uris,
     unreachable,
@@ -302,3 +303,17 @@ def test_the_data_of_branches_and_cuda_hold_together() -> None:
         assert variant["cuda"].split(".", maxsplit=1)[0] in cuda["minimum_driver"]["versions"]
     for source in COMPAT["packages"].values():
         assert set(source) == set(COMPAT["supported_os"])
+
+
+def test_headers_are_looked_for_by_the_sites_proxies(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        if argv[-1] == "update":
+            read.append(Path(argv[argv.index("-c") + 1]).read_text())
+        return 0, "linux-headers-6.1 | 1 | depot Packages\n" if read else "", ""
+
+    (tmp_path / "etc/apt").mkdir(parents=True)
+    proxies = Proxies("http://proxy:3128", "", "")
+    assert headers_offered(run, tmp_path, ["linux-headers-6.1"], proxies) == {"linux-headers-6.1"}
+    assert 'Acquire::http::Proxy "http://proxy:3128";' in read[0]
