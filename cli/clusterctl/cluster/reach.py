@@ -295,7 +295,7 @@ def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
 
 
 def _connected(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
-    """As create_connection, whose limit counts for each address of a name anew, and not for the resolver.
+    """As create_connection, whose limit counts again for each address of a name, and not for the resolver.
 
     Raises OSError, ReachError.
     """
