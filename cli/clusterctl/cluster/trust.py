@@ -337,8 +337,9 @@ def _is_private(path: Path, gid: int, owners: frozenset[int]) -> bool:
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    # Whose first group it is, is no member by the group's own entry.
+    # Whose first group it is, is no member by the group's own entry; and a number may have a second entry.
     members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
+    members.update(*(other.gr_mem for other in grp.getgrall() if other.gr_gid == gid))
     return group.gr_name in names and members <= names and not _has_access_list(path)
 
 

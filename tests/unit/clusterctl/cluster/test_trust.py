@@ -127,6 +127,11 @@ def test_what_a_shared_group_can_write_is_refused_and_a_private_one_is_its_owner
         patch.setattr(pwd, "getpwall", lambda: [*everyone, bob])
         owners[site / "hosts.yml"] = (ME, 71)
         refusal(site)
+    second = SimpleNamespace(gr_name="devs", gr_gid=71, gr_mem=["bob"])  # `groupadd -o`: the same number
+    with monkeypatch.context() as patch:
+        patch.setattr(grp, "getgrall", lambda: [second])
+        refusal(site)
+    assert find_cluster_directory(site).root == site
     monkeypatch.setattr(os, "listxattr", lambda _path: [trust.ACL])
     owners[site / "hosts.yml"] = (ME, 71)
     refusal(site)
