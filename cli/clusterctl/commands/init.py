@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from clusterctl.cluster import hosts_file
+from clusterctl.cluster.bounded_file import is_there
 from clusterctl.cluster.groups import GPU_NODES, REGISTRY
+from clusterctl.cluster.trust import require_trusted_place
 from clusterctl.console import emit, say
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
@@ -18,6 +22,7 @@ OPTION_EXAMPLES = {
     "--hosts": "--hosts gpu01=10.0.0.1,gpu02=10.0.0.2",
     "--registry": "--registry registry01=10.0.0.5",
 }
+INSTEAD = "Name a directory of your own"
 # The example must not itself be a repository's ignore file.
 RENAMED = {"gitignore": ".gitignore"}
 
@@ -39,10 +44,12 @@ def command(directory: Path, hosts: str | None, registry: str | None, as_json: b
     if gpu_nodes or registry_hosts:
         files[Path("hosts.yml")] = _declare(files[Path("hosts.yml")], gpu_nodes, registry_hosts)
     ignore = Path(".gitignore")
-    ignored_by_its_owner = (directory / ignore).exists()
+    place = _make(directory)
+    with _writing(place):
+        ignored_by_its_owner = is_there(place / ignore)
     if ignored_by_its_owner:
         del files[ignore]
-    _write(directory, files)
+    _write(place, files)
     if ignored_by_its_owner:
         say(f"Keep the secrets out of git: add /.clusterctl/ to {directory / ignore}.")
     if as_json:
@@ -71,21 +78,36 @@ def _declare(text: str, gpu_nodes: dict[str, str], registry_hosts: dict[str, str
     return text
 
 
+def _make(directory: Path) -> Path:
+    """The directory to write to, made if need be: one that nobody else can write or exchange, without links.
+
+    Raises ClusterctlError (``cluster.not-trusted``, ``init.not-writable``).
+    """
+    with _writing(directory):
+        return require_trusted_place(directory, INSTEAD, make=True)
+
+
 def _write(directory: Path, files: dict[Path, str]) -> None:
-    there = [str(path) for path in files if (directory / path).exists() or (directory / path).is_symlink()]
+    with _writing(directory):
+        there = [str(path) for path in files if is_there(directory / path)]
     if there:
         raise ClusterctlError(
             f"{', '.join(there)} would be overwritten",
             code="init.exists",
-            where=str(directory.resolve()),
+            where=str(directory),
             hint="Name another directory, or edit this one: it is a cluster directory already.",
         )
-    try:
+    with _writing(directory):
         for path, text in files.items():
-            target = directory / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("x", encoding="utf-8") as stream:
+            place = require_trusted_place((directory / path).parent, INSTEAD, root=directory, make=True)
+            with (place / path.name).open("x", encoding="utf-8") as stream:
                 stream.write(text)
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ClusterctlError(
             f"the cluster directory cannot be written: {error.strerror}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,37 @@ def test_forget_is_a_deprecated_name_of_remove(site: Path) -> None:
     assert error(done).code == "inventory.unknown-host"
     assert "The command 'forget' is deprecated. Use clusterctl hosts remove." in done.stderr
     assert "forget" not in hosts(site, "--help").output
+
+
+@pytest.mark.parametrize("how", ["another user's directory", "another user's link", "world-writable"])
+def test_init_writes_into_no_directory_of_others(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, elsewhere, lstat = tmp_path / "new", tmp_path / "elsewhere", Path.lstat
+    for directory in (target, elsewhere):
+        directory.mkdir(mode=0o755)
+    (target / "group_vars").symlink_to(elsewhere)
+    foreign = {"another user's directory": target, "another user's link": target / "group_vars"}.get(how)
+
+    def of_another(path: Path) -> os.stat_result:
+        state = lstat(path)
+        return os.stat_result((*state[:4], 64001, *state[5:])) if path == foreign else state
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+    if how == "world-writable":
+        target.chmod(0o777)
+    assert error(call("init", str(target))).code == "cluster.not-trusted"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_init_says_what_it_may_not_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = Path.lstat
+
+    def forbidden(path: Path) -> os.stat_result:
+        if path.parent == tmp_path / "new":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", forbidden)
+    refused = error(call("init", str(tmp_path / "new")))
+    assert (refused.code, refused.where) == ("init.not-writable", str(tmp_path / "new/.gitignore"))
