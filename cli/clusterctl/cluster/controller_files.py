@@ -28,7 +28,7 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.secret_files import decrypt_text
 from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
-from clusterctl.cluster.trust import check_path, find_objection_to_state
+from clusterctl.cluster.trust import find_objection_on_way
 from clusterctl.errors import ClusterctlError
 
 CERTIFICATE, PRIVATE_KEY = "-----BEGIN CERTIFICATE-----", "PRIVATE KEY"
@@ -109,10 +109,8 @@ def _require(name: str, path: Path, root: Path, host: Host) -> None:
     file = FILES[name]
     for place in chain((path,), _content(path) if file.is_directory else ()):
         try:
-            if place == path:
-                because = _find_objection(path, root, file)
-            else:
-                because, _ = _find_on_way(place, path)
+            is_named = place == path
+            because = _find_objection(path, root, file) if is_named else find_objection_on_way(place, path)
         except (OSError, UnusableFileError) as error:
             because = describe_unusable(error)
         if because:
@@ -143,9 +141,10 @@ def _content(directory: Path) -> Iterator[Path]:
 
 def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
     """Raises OSError, and UnusableFileError for a file of another kind, or one that others may read."""
-    because, state = _find_on_way(path, root if path.is_relative_to(root) else None)
-    if because or state is None:
+    because = find_objection_on_way(path, root if path.is_relative_to(root) else None)
+    if because or not path.exists():
         return because
+    state = path.stat()
     if file.is_directory and not stat.S_ISDIR(state.st_mode):
         raise UnusableFileError("is not a directory")
     if not file.is_directory and not stat.S_ISREG(state.st_mode):
@@ -158,14 +157,3 @@ def _find_objection(path: Path, root: Path, file: ControllerFile) -> str:
         if CERTIFICATE not in text or PRIVATE_KEY in text:
             raise UnusableFileError("must contain certificates, and no private key")
     return ""
-
-
-def _find_on_way(path: Path, root: Path | None) -> tuple[str, os.stat_result | None]:
-    """Who else could change where a path leads or what lies there, and its state if it is there."""
-    try:
-        checked = check_path(path, root, strict=True)
-    except FileNotFoundError as error:  # whoever could make it, could put there what is read
-        place = Path(error.filename).parent
-        because = find_objection_to_state(place, place.lstat())
-        return (f"it is not there, and {place} {because}" if because else ""), None
-    return checked.objection, None if checked.objection else checked.resolved.stat()

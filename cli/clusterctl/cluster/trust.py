@@ -196,6 +196,19 @@ def check_path(
     return replace(found, objection=f"{where} {found.objection}")
 
 
+def find_objection_on_way(path: Path, root: Path | None = None) -> str:
+    """Who else could change what is read by this path later, or put there what is missing; empty if nobody.
+
+    ``root`` is as in check_path, and no group may write the directory in which it lies. Raises OSError.
+    """
+    try:
+        return check_path(path, root, strict=True).objection
+    except FileNotFoundError as error:  # whoever could make it, could put there what is read
+        place = Path(error.filename).parent
+        because = find_objection_to_state(place, place.lstat())
+        return f"it is not there, and {place} {because}" if because else ""
+
+
 def follow_own_links(path: Path) -> Path:
     """The same path without links, of which none is another user's: who made one says what is overwritten.
 

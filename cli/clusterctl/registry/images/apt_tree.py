@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_trusted
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.trust import find_objection
+from clusterctl.cluster.trust import find_objection, find_objection_on_way
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import claimed_twice, require_inside
@@ -42,6 +42,10 @@ MAX_SOURCES_BYTES = 1 << 20
 OF_A_FULL_DISK = ("No space left on device", "have enough free space", "Disk quota exceeded")
 # What is asked of each index: its address, its key in the signed list, and its file here.
 FORMAT = "$(URI)\t$(METAKEY)\t$(FILENAME)"
+KEY = "-----BEGIN PGP"
+# `[signed-by=/A,/B]` of a line, and the field `Signed-By: /A` with the lines that continue it.
+_SIGNED_BY_OPTION = re.compile(r"signed-by\s*\+?=\s*([^\]\s]+)", re.IGNORECASE)
+_SIGNED_BY_FIELD = re.compile(r"^signed-by:((?:.*)(?:\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE)
 _URI = re.compile(r"'([^'\n]+)' (\S+) ([0-9]+)")
 
 
@@ -71,6 +75,13 @@ def tree(wanted: PackageRequest, work: Path) -> Path:
         sources = read_trusted(wanted.sources, None, MAX_SOURCES_BYTES)
     except (OSError, UnusableFileError) as error:
         raise _refusal(f"the sources cannot be read: {describe_unusable(error)}", wanted) from None
+    for key in keyrings(sources.decode(errors="surrogateescape")):
+        try:
+            because = find_objection_on_way(Path(key))
+        except OSError as error:
+            because = error.strerror or str(error)
+        if because:
+            raise _refusal(f"the key {one_line(key)} of the sources is not trusted: {because}", wanted)
     with disk(work, "a package"):
         if os.path.lexists(work) and not _is_ours(work):
             shutil.rmtree(work)
@@ -82,6 +93,15 @@ def tree(wanted: PackageRequest, work: Path) -> Path:
     finally:
         # A proxy's address may hold a password.
         (work / CONFIGURATION).unlink(missing_ok=True)
+
+
+def keyrings(sources: str) -> list[str]:
+    """The files with keys that sources name, in either form of apt's; a fingerprint or a key is none."""
+    lines = [line for line in sources.splitlines() if not line.lstrip().startswith("#")]
+    values = [value for line in lines for value in _SIGNED_BY_OPTION.findall(line)]
+    values += _SIGNED_BY_FIELD.findall("\n".join(lines))
+    words = (word.strip('"') for value in values if KEY not in value for word in re.split(r"[\s,]+", value))
+    return list(dict.fromkeys(word for word in words if word.startswith("/")))
 
 
 def _is_ours(work: Path) -> bool:

@@ -112,3 +112,38 @@ def test_sources_that_others_could_have_written_are_not_read(apt: Path, tmp_path
     (tmp_path / "sources.list").touch()
     (tmp_path / "sources.list").chmod(0o666)
     assert "is not trusted: it is world-writable" in refused(tmp_path).what
+
+
+LINE = "deb [arch=amd64 signed-by=KEY] http://127.0.0.1:9 ./\n"
+FIELD = "Types: deb\nURIs: http://127.0.0.1:9\nSuites: ./\nSigned-By: KEY\n"
+CONTINUED = "Types: deb\nsigned-by:\n # a comment\n KEY\nURIs: http://127.0.0.1:9\n"
+
+
+@pytest.mark.parametrize("how", ["world-writable", "in a world-writable directory", "missing there"])
+@pytest.mark.parametrize("sources", [LINE, LINE.replace("KEY", "/k,KEY"), FIELD, CONTINUED])
+def test_a_key_of_the_sources_that_others_could_have_written_is_refused(
+    sources: str, how: str, apt: Path, tmp_path: Path
+) -> None:
+    apt.write_text("#!/bin/sh\nexit 0\n")
+    apt.chmod(0o755)
+    keys = tmp_path / "keys"
+    keys.mkdir(mode=0o755)
+    (keys / "vendor.gpg").write_text("key")
+    file = tmp_path / ("nodes.list" if sources.startswith("deb") else "nodes.sources")
+    file.write_text(sources.replace("KEY", str(keys / "vendor.gpg")))
+    wanted = apt_tree.PackageRequest(file, ("driver",))
+    apt_tree.tree(wanted, tmp_path / "work")
+    (keys / "vendor.gpg" if how == "world-writable" else keys).chmod(0o777)
+    if how == "missing there":
+        (keys / "vendor.gpg").unlink()
+    with pytest.raises(ClusterctlError, match="is world-writable") as refused_:
+        apt_tree.tree(wanted, tmp_path / "work")
+    assert refused_.value.code == "images.packages"
+    assert f"the key {keys / 'vendor.gpg'} of the sources is not trusted" in refused_.value.what
+
+
+def test_a_key_that_stands_in_the_sources_and_fingerprints_are_no_files() -> None:
+    key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n /DMEYg/abc+/x\n -----END PGP PUBLIC KEY BLOCK-----"
+    assert apt_tree.keyrings(f"Types: deb\nSigned-By: {key}\nURIs: file:/x\n") == []
+    assert apt_tree.keyrings("deb [signed-by=9DC858229FC7DD38854AE2D88D81803C0EBFCD88] http://h /\n") == []
+    assert apt_tree.keyrings("# deb [signed-by=/k] http://h /\n") == []
