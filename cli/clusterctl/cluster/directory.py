@@ -112,6 +112,11 @@ def state_access(writing: Path | None = None) -> Iterator[None]:
         ) from error
 
 
+def _is_cluster(directory: Path) -> bool:
+    with state_access():
+        return (directory / names.HOSTS_FILE).is_file()
+
+
 def _trusted(named: Path) -> ClusterDirectory:
     with state_access():
         directory = ClusterDirectory(require_trusted_cluster(named))
@@ -123,10 +128,11 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
     """The directory the operator named, else the current one or the nearest parent that holds hosts.yml.
 
     Raises ClusterctlError (``cluster.not-found``) if there is none, or (``cluster.not-trusted``) where
-    others could have written it: parents above such a one are not searched; ``cluster.state-form``.
+    others could have written it: parents above such a one are not searched; ``cluster.state-form``,
+    ``cluster.state-not-permitted`` for one that may not be entered.
     """
     if named is not None:
-        if (named / names.HOSTS_FILE).is_file():
+        if _is_cluster(named):
             return _trusted(named)
         raise ClusterctlError(
             f"{named} is not a cluster directory: it has no hosts.yml",
@@ -136,7 +142,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
         )
     here = (start or Path.cwd()).resolve()
     for candidate in (here, *here.parents):
-        if (candidate / names.HOSTS_FILE).is_file():
+        if _is_cluster(candidate):
             return _trusted(candidate)
     raise ClusterctlError(
         "there is no cluster directory here or above",

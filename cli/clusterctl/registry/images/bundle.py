@@ -139,26 +139,32 @@ class Media:
         """
         for directory in self._directories:
             file = directory / INDEX
-            if file.exists():
-                try:
-                    raw = read_bounded(file, MAX_INDEX_BYTES)
-                    if sha256 and (found := hashlib.sha256(raw).hexdigest()) != sha256:
-                        raise _changed(file, found)
-                    require_trusted(raw, file)
-                    return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
-                except (OSError, UnusableFileError, UnreadableError) as error:
-                    raise _refusal(f"its {INDEX} cannot be read: {one_line(str(error))}", file) from None
+            try:
+                if not file.exists():
+                    continue
+                raw = read_bounded(file, MAX_INDEX_BYTES)
+                if sha256 and (found := hashlib.sha256(raw).hexdigest()) != sha256:
+                    raise _changed(file, found)
+                require_trusted(raw, file)
+                return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
+            except (OSError, UnusableFileError, UnreadableError) as error:
+                raise _refusal(f"its {INDEX} cannot be read: {one_line(str(error))}", file) from None
         raise _refusal(
             f"there is no {INDEX} in it: it was not finished, or is not all here", self._directories[0]
         )
 
     def path(self, part: BundlePart) -> Path | None:
-        """Where a part lies, as far as its size tells."""
+        """Where a part lies, as far as its size tells; if none is seen, one that may not be looked at: who
+        reads it says why."""
+        hidden = None
         for directory in self._directories:
             path = directory / PARTS / part.sha256
-            if path.is_file() and path.stat().st_size == part.size:
-                return path
-        return None
+            try:
+                if path.is_file() and path.stat().st_size == part.size:
+                    return path
+            except OSError:
+                hidden = hidden or path
+        return hidden
 
     def require(self, bundle: Bundle) -> None:
         """See that every part is here, and that things are as large as their parts, and files lie apart.

@@ -53,7 +53,11 @@ def signature_of(index: Path) -> Path:
 
 def require_signing_key(key: Path) -> None:
     """See that there is something to sign with. Raises ClusterctlError (``images.bundle-sign``)."""
-    if not key.is_file():
+    try:
+        is_file = key.is_file()
+    except OSError as error:
+        raise _cannot_sign(error.strerror or str(error), key) from None
+    if not is_file:
         raise _cannot_sign("there is no such file", key)
     done = _keygen(["-l", "-f", str(key)], b"", VERIFY_S)
     if done.returncode != 0:

@@ -415,6 +415,19 @@ def test_a_path_is_resolved_as_the_kernel_does(tmp_path: Path) -> None:
         trust.check_path(tmp_path / "link/../name")
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_directory_that_may_not_be_entered_is_said(
+    is_named: bool, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    with pytest.raises(ClusterctlError) as caught:
+        find_cluster_directory(site if is_named else None, site)
+    assert (caught.value.code, caught.value.where) == ("cluster.state-not-permitted", str(site / "hosts.yml"))
+
+
 def access_list(directory: Path) -> None:
     """Let one other user write, as `setfacl -m u:64001:rwx` does."""
     none = 0xFFFFFFFF

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import struct
 import threading
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +18,14 @@ import pytest
 
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images import apt_tree
+from clusterctl.registry.images import apt_tree, bundle
 from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
+from clusterctl.registry.images.bundle_signature import require_signing_key
 from clusterctl.registry.images.bundling import INCOMING, NOTE, Bundler, BundleRecipe, MadeBundle, _key
 from clusterctl.registry.images.outcome import TransferState
 from clusterctl.registry.images.spool import JOURNAL, Spool
 from clusterctl.registry.images.trees import Tree
-from clusterctl.registry.images.unbundling import put_files
+from clusterctl.registry.images.unbundling import check, put_files
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -466,3 +469,40 @@ def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_anew(
     before = finished.stat().st_ino
     assert make(usb, source).index is not None
     assert (finished.stat().st_ino != before, finished.stat().st_mode & 0o777) == (True, 0o644)
+
+
+def test_what_may_not_be_looked_at_on_a_medium_is_named(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usb, stat_of = tmp_path / "usb", Path.stat
+    made = make(usb, source)
+    assert made.index is not None
+    part = next(iter(made.index.parts))
+    hidden = [usb / PARTS / part]
+
+    def forbidden(path: Path, **more: Any) -> os.stat_result:
+        if path in hidden:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat_of(path, **more)
+
+    def refused_open(path: Path) -> BufferedReader:
+        forbidden(path)
+        return path.open("rb")
+
+    monkeypatch.setattr(Path, "stat", forbidden)
+    monkeypatch.setattr(bundle, "open_regular", refused_open)
+    media = Media([usb])
+    media.require(made.index)
+    errors = [error for item in made.index.items if (error := check(media, item))]
+    assert {(error.code, error.where) for error in errors} == {
+        ("images.bundle-damaged", str(usb / PARTS / part))
+    }
+    assert "Permission denied" in errors[0].what
+    hidden[:] = [usb / INDEX]
+    with pytest.raises(ClusterctlError, match="Permission denied") as refused:
+        media.index()
+    assert refused.value.code == "images.bundle"
+    hidden[:] = [tmp_path / "key"]
+    with pytest.raises(ClusterctlError, match="Permission denied") as refused:
+        require_signing_key(tmp_path / "key")
+    assert refused.value.code == "images.bundle-sign"
