@@ -451,7 +451,7 @@ def test_parts_of_a_bundle_can_be_written_by_nobody_else_from_the_first_byte_on(
     assert (usb / PARTS).stat().st_mode & 0o022 == 0
 
 
-def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_anew(
+def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_again(
     source: Source, tmp_path: Path
 ) -> None:
     usb = tmp_path / "usb"
