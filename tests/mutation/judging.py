@@ -72,7 +72,9 @@ def _texts() -> Mapping[str, str]:
 
 
 def unit_tests_of(file: str) -> list[str]:
-    """The unit tests that name the module, or a check of it, and that of figures which are entered twice."""
+    """The unit tests that name the module, or a check of it, or use one that does, and that of figures which
+    are entered twice.
+    """
     path = PACKAGE / file
     twice = [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
     if path.suffix != ".py":
@@ -81,4 +83,7 @@ def unit_tests_of(file: str) -> list[str]:
     names = re.compile(
         "|".join([rf"\b{path.parent.name}(?:\.| import .*\b){path.stem}\b", *(f'"{one}"' for one in ids)])
     )
-    return [*(name for name, text in _texts().items() if names.search(text)), *twice]
+    naming = [name for name, text in _texts().items() if names.search(text)]
+    modules = [f"from {name.removesuffix('.py').replace('/', '.')} import" for name in naming]
+    using = [name for name, text in _texts().items() if any(module in text for module in modules)]
+    return [*dict.fromkeys([*naming, *using]), *twice]

@@ -96,11 +96,14 @@ def test_each_change_of_a_figure_changes_what_was_entered_twice() -> None:
     assert [one.name for one in data if lines_of(one.text) == before[one.file]] == []
 
 
-def test_the_unit_tests_of_a_module_are_those_that_name_it() -> None:
+def test_the_unit_tests_of_a_module_are_those_that_name_it_or_use_one_that_does() -> None:
     assert any(
         name.endswith("checks/test_nvlink_errors.py") for name in unit_tests_of("checks/nvlink_errors.py")
     )
     assert any(name.endswith("expect/test_judge.py") for name in unit_tests_of("expect/judge.py"))
+    by_helpers = unit_tests_of("checks/bandwidth.py")
+    assert any(name.endswith("evidence/test_declared_rails.py") for name in by_helpers)
+    assert len(by_helpers) == len(set(by_helpers))
 
 
 BEGINS = "    gpu, profile = gpu_of"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import ALONE
+from clustercheck.checks.support.alike import ALONE, judge_alike
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Result, Verdict
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Result, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe.firmware import firmware
@@ -121,3 +124,16 @@ def test_firmware_is_read_from_the_tables_and_from_the_first_cpu(tmp_path: Path)
     assert (found["bios_version"], found["board_name"], found["bios_vendor"]) == ("1.3.8", None, None)
     assert (found["cpu_model"], found["microcode"]) == ("EPYC", "0x0")
     assert set(firmware(str(tmp_path / "nothing")).values()) == {None}
+
+
+def test_each_node_is_read_once_however_many_are_compared() -> None:
+    """Of a thousand nodes a million would be read else."""
+    evidence, read = sample.healthy(4), Counter[str]()
+
+    def traits(evidence: Evidence, node: NodeEvidence) -> dict[str, str]:
+        read[node.name] += 1
+        return {"kernel": "6.1"}
+
+    for node in evidence.nodes:
+        judge_alike(evidence, Subject(node), partial(traits, evidence))
+    assert read == dict.fromkeys(evidence.nodes, 2), "once for itself, once for all"

@@ -121,3 +121,48 @@ def test_a_width_that_no_link_has_is_not_judged(said: str) -> None:
 def test_what_the_kernel_reads_of_a_silent_device_is_no_width() -> None:
     evidence = seeding.edit("gpu01", lambda raw: raw["pci"][0].update(link_width="63"))(sample.healthy(1))
     assert evaluate(BY_ID["pcie-link"], evidence)[0].verdict is PASS
+
+
+@pytest.mark.parametrize(
+    ("profile", "verdict"),
+    [("hgx-a100-80gb", FAIL), ("a100-pcie-40gb", EXCLUDED), ("a10-24gb", EXCLUDED)],
+)
+def test_links_that_may_be_fitted_or_not_are_missed_where_a_board_has_them(
+    profile: str, verdict: Verdict
+) -> None:
+    def without_links(raw: seeding.Raw) -> None:
+        lines = raw["nvlink"]["stdout"].splitlines(keepends=True)
+        raw["nvlink"]["stdout"] = "".join(line for line in lines if line.startswith("GPU"))
+        raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
+
+    evidence = seeding.edit("gpu01", without_links)(of_kind(sample.healthy(1), profile))
+    assert evaluate(BY_ID["nvlink"], evidence)[0].verdict is verdict
+
+
+def connected(gpus: int, *lacking: tuple[int, int]) -> Evidence:
+    """One node of so many GPUs, some pairs of which have no NVLink."""
+    text = smi.topology_text(gpus).split("\n")
+    for pair in lacking:
+        for row, column in (pair, pair[::-1]):
+            cells = text[1 + row].split("\t")
+            cells[1 + column] = "SYS"
+            text[1 + row] = "\t".join(cells)
+    others = [seeding.lose_gpu("gpu01", gpu, from_bus=True) for gpu in range(7, gpus - 1, -1)]
+    change = seeding.edit("gpu01", lambda raw: raw["topology"].update(stdout="\n".join(text)))
+    return seeding.chain(*others, change)(sample.healthy(1))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "failed"),
+    [
+        (((0, 1), (0, 2), (0, 3)), {0, 1, 2, 3}),  # half of its six: nobody can tell whose fault it is
+        (((0, 1), (0, 2), (0, 3), (0, 4)), {0}),
+        (((0, 1),), {0, 1}),
+        ((), set()),
+    ],
+)
+def test_of_seven_gpus_one_is_blamed_alone_only_if_most_of_its_connections_lack_links(
+    lacking: tuple[tuple[int, int], ...], failed: set[int]
+) -> None:
+    results = evaluate(BY_ID["gpu-topology"], connected(7, *lacking))
+    assert {one.subject.gpu for one in results if one.verdict is FAIL} == failed

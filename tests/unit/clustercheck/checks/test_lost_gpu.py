@@ -10,8 +10,10 @@ from tests.support.validation_in_memory import records, run
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import require_all_listed
 from clustercheck.model import Scope, Verdict
 from clustercheck.parse.nvidia_smi import parse_smi
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample, smi
 
 
@@ -114,3 +116,15 @@ def test_a_validation_blames_it() -> None:
     )
     culprits = run(found)["culprits"]
     assert [(c["scope"], c["node"], c["gpu"]) for c in culprits] == [("gpu", "gpu02", 3)]
+
+
+def test_a_list_may_lack_a_lost_gpu_and_no_other() -> None:
+    """The lost one is told by gpu-present; that another is missing would hide its links."""
+    evidence = seeding.smi("gpu01", 3, "serial", "GPU is lost")(sample.healthy(1))
+    node = evidence.nodes["gpu01"]
+    listed = node.nvlinks()
+    require_all_listed(node, [each for each in listed if each.index != 3], "nvidia-smi nvlink -s")
+    with pytest.raises(CannotReadError, match="lists 6 of 7 GPUs"):
+        require_all_listed(
+            node, [each for each in listed if each.index not in (3, 5)], "nvidia-smi nvlink -s"
+        )

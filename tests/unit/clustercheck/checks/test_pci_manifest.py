@@ -64,6 +64,9 @@ def test_a_switch_is_missed_without_any_other_node_but_not_in_a_virtual_machine(
     assert result.verdict is FAIL and "5 of 6 NVSwitches of the profile" in result.because
     kvm = seeding.edit("gpu01", lambda raw: raw["virtual"].update(rc=0, stdout="kvm\n"))
     assert judged(kvm(alone))[0].verdict is PASS
+    for said in (None, "kvm", []):
+        unknown = seeding.edit("gpu01", lambda raw, said=said: raw.update(virtual=said))
+        assert judged(unknown(alone))[0].verdict is PASS, "not known to have all of the machine's devices"
     docker = seeding.edit("gpu01", lambda raw: raw["virtual"].update(rc=0, stdout="docker\n"))
     assert judged(docker(alone))[0].verdict is FAIL
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.rdma_write import asked, with_ports
 from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Subject, Verdict
+from clustercheck.parse.infiniband import Gid
 from clustercheck.samples import sample
 from clustercheck.samples.rdma import write_text
 
@@ -51,3 +54,37 @@ def test_a_slow_port_is_not_blamed_where_its_process_may_have_been_far_away(
     result = judged("rdma-loopback", gbps, unpinned="sysfs does not tell its CPUs (FileNotFoundError)")
     assert result.verdict is verdict
     assert verdict is Verdict.PASS or "from a CPU that may be far: sysfs" in result.because
+
+
+def test_only_nodes_with_a_port_that_is_up_are_asked_to_write() -> None:
+    """One without would fail the launch for all others, and so would one whose adapters cannot be read."""
+    evidence = sample.healthy()
+    assert with_ports(evidence, list(evidence.nodes)) == ["gpu01", "gpu02", "gpu03"]
+    without = seeding.edit("gpu02", lambda raw: raw["infiniband"]["devices"].clear())(evidence)
+    assert with_ports(without, list(evidence.nodes)) == ["gpu01", "gpu03"]
+    unread = seeding.edit("gpu02", lambda raw: raw.update(infiniband=None))(evidence)
+    assert with_ports(unread, list(evidence.nodes)) == ["gpu01", "gpu03"]
+
+
+V4, V6 = "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:0000:0000:0000:0001"
+
+
+@pytest.mark.parametrize(
+    ("layer", "gids", "chosen", "index"),
+    [
+        ("Ethernet", [(1, V6, "RoCE v2"), (3, V4, "RoCE v2")], {}, 3),  # IPv4, as NCCL prefers it
+        ("Ethernet", [(3, V4, "RoCE v2"), (1, V6, "RoCE v2")], {}, 3),
+        ("Ethernet", [(2, V4, "IB/RoCE v1"), (1, V6, "RoCE v2")], {}, 1),
+        ("Ethernet", [(2, V4, "IB/RoCE v1")], {}, None),
+        ("Ethernet", [(3, V4, "RoCE v2")], {"NCCL_IB_GID_INDEX": "5"}, 5),
+        ("InfiniBand", [(0, V6, "RoCE v2")], {"NCCL_IB_GID_INDEX": "5"}, None),
+    ],
+)
+def test_the_address_is_the_one_that_nccl_would_use(
+    layer: str, gids: list[tuple[int, str, str]], chosen: dict[str, str], index: int | None
+) -> None:
+    """By another one the write would not leave the switch, and the port would be called bad."""
+    adapter = sample.healthy().nodes["gpu01"].rdma()[0]
+    made = tuple(Gid(number, gid, kind, "eth0") for number, gid, kind in gids)
+    port = replace(adapter.ports[0], link_layer=layer, gids=made)
+    assert asked((adapter, port), chosen)["gid"] == index

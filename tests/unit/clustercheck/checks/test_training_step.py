@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,3 +92,13 @@ def test_an_event_of_another_form_is_not_run(event: dict[str, Any]) -> None:
         checked.CHECK,
         lambda verdict: verdict["trace"].update(traceEvents=100 * verdict["trace"]["traceEvents"]),
     )
+
+
+def test_two_gpus_have_no_middle_to_be_behind() -> None:
+    evidence = sample.healthy(1)
+    outcome = evidence.jobs[checked.JOB]
+    nodes = tuple(replace(node, gpu_count=2) for node in evidence.spec.nodes)
+    two = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+    result = judged(seeding.with_job(two, replace(outcome, ranks=outcome.ranks[:2])))[Subject("gpu01")]
+    assert result.figures and "itself" not in result.because
+    assert result.figures[0].figure.among is None

@@ -159,6 +159,7 @@ def test_what_did_not_pass_is_no_baseline(verdict: str) -> None:
      json.dumps({**baseline.record_of(document()), "figures": [{"check": 1}]}),
      json.dumps({**baseline.record_of(document()), "figures": 7}),
      json.dumps(baseline.record_of(document(measured=float("nan")))),
+     json.dumps(baseline.record_of(document(measured=25.0))).replace('"measured": 25.0', '"measured": true'),
      json.dumps(baseline.record_of(document(measured="fast")))],
 )  # fmt: skip
 def test_what_is_no_baseline_is_refused_with_a_sentence(text: str) -> None:

@@ -303,3 +303,14 @@ def test_roce_has_the_address_that_nccl_is_told_to_use(environment: dict[str, st
     assert {r.verdict for r in found} == {verdict}
     if verdict is Verdict.FAIL:
         assert "its addresses: 0 (IB/RoCE v1), 3 (RoCE v2)" in found[0].because
+
+
+def test_gpudirect_is_expected_of_no_geforce() -> None:
+    """NVIDIA's driver refuses it there: its absence is no fault of the node."""
+
+    def geforce(raw: seeding.Raw) -> None:
+        smi = raw["nvidia_smi"]
+        smi["stdout"] = smi["stdout"].replace("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090")
+
+    found = seeding.edit("gpu02", geforce)(sample.healthy())
+    assert nccl.site_of(found, found.jobs["all_reduce"]).gpudirect == ["gpu01", "gpu03"]
