@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.gpu_peer_bandwidth import JOB, NodeLinks, PeerLink
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect import profiles
 from clustercheck.model import Result, Verdict
 from clustercheck.samples import sample
 
@@ -88,3 +90,17 @@ def test_a_healthy_link_is_told_without_a_direction() -> None:
     result = evaluate(BY_ID["gpu-p2p-bandwidth"], sample.healthy(1))[0]
     assert result.verdict is Verdict.PASS
     assert str(result.evidence["slowest_way"]).startswith("between GPU 0 and GPU ")
+
+
+@pytest.mark.parametrize("switched", [True, False])
+def test_a_peer_is_another_gpus_fault_only_where_switches_join_all_alike(switched: bool) -> None:
+    """Without them GPUs behind different CPUs are as far apart as the server was built: nothing is excused."""
+    evidence = sample.healthy(1)
+    if not switched:
+        nodes = tuple(replace(node, profile="a10-24gb") for node in evidence.spec.nodes)
+        known = {"a10-24gb": profiles.load("a10-24gb")}
+        evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes), profiles=known)
+    for peer in (0, 1, 2, 3, 5, 6, 7):
+        evidence = slowed(slowed(evidence, 4, peer, 12.0), peer, 4, 12.0)
+    found = {one.subject.gpu: one for one in evaluate(BY_ID["gpu-p2p-bandwidth"], evidence)}
+    assert found[0].evidence["not_its_own"] == ([4] if switched else [])
