@@ -94,7 +94,7 @@ def test_a_healthy_link_is_told_without_a_direction() -> None:
 
 @pytest.mark.parametrize("switched", [True, False])
 def test_a_peer_is_another_gpus_fault_only_where_switches_join_all_alike(switched: bool) -> None:
-    """Without them GPUs behind different CPUs are as far apart as the server was built: nothing is excused."""
+    """Without them GPUs behind different CPUs are as far apart as the server is built: none is excused."""
     evidence = sample.healthy(1)
     if not switched:
         nodes = tuple(replace(node, profile="a10-24gb") for node in evidence.spec.nodes)
