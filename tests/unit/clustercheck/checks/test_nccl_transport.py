@@ -166,6 +166,8 @@ def test_a_version_has_a_vote_for_each_node_that_runs_it() -> None:
     results = {result.subject.node: result for result in evaluate(CHECK, failed)}
     assert results["gpu03"].because == "NCCL 2.20.5 here, 2.22.3 elsewhere"
     assert not any("2.22.3 here" in results[node].because for node in ("gpu01", "gpu02"))
+
+
 def test_a_node_whose_nccl_is_of_another_version_is_named_though_nccl_did_not_mind() -> None:
     """Of the same series it warns of nothing, and hangs or crashes later."""
     version = {"gpu01": "2.22.3", "gpu02": "2.20.5", "gpu03": "2.22.3"}
