@@ -8,6 +8,8 @@ from typing import Any
 
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.peer_ports import JOB as PEER_PORTS
+from clustercheck.checks.rdma_write import JOB as RDMA_WRITE
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.evidence.cluster import Evidence
@@ -113,6 +115,17 @@ def hundred() -> Document:
     there = [name for name in evidence.nodes if name not in ("gpu07", "gpu55")]
     for job in evidence.jobs:
         evidence = seeding.only(job, *there, asked=False)(evidence)
+    ranks = {rank.rank for rank in evidence.jobs[PEER_PORTS].ranks}
+
+    def forget_others(_: RankOutcome, verdict: seeding.Raw) -> None:
+        for name, of_peers in verdict.items():
+            if name == "reached":
+                verdict[name] = {peer: answer for peer, answer in of_peers.items() if int(peer) in ranks}
+            elif name == "writes":
+                verdict[name] = [write for write in of_peers if write["peer"] in ranks]
+
+    for job in (PEER_PORTS, RDMA_WRITE):
+        evidence = seeding.verdicts(job, forget_others)(evidence)
     evidence = _slow("gpu88", 0.03)(evidence)
     nodes = tuple(
         replace(each, excluded="memory is being replaced") if each.name == "gpu55" else each

@@ -89,6 +89,7 @@ def test_a_robots_password_is_taken_from_its_file_and_never_from_one_that_others
 
 def test_a_password_file_that_cannot_be_removed_is_said_and_ends_in_no_traceback(tmp_path: Path) -> None:
     kept = harbor_vault.Vault(tmp_path / harbor_vault.FILE)
+    kept.begin("nodes", None, now=harbor_vault.now())
     (tmp_path / harbor_vault.PASSWORDS / "nodes.password").mkdir(parents=True)
     with pytest.raises(ClusterctlError) as caught:
         kept.forget("nodes")
