@@ -42,7 +42,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         locked, files = limits.get("memlock"), limits.get("nofile")
         # Of who may lock memory the kernel asks no limit (ib_umem_get, mlock): root is not bound by its own.
         bound = scope != "log-in" or node.mapping("limits").get("may_lock") is not True
-        if rdma and bound and locked and not _is_enough(locked.soft, memory):
+        if bound and locked and not _is_enough(locked.soft, memory):
             because = (
                 f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
             )

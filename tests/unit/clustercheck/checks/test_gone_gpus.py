@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from clustercheck.checks.all import CHECKS
-from clustercheck.checks.base import evaluate
+from clustercheck.checks.base import evaluate, every_gpu_node
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.culprits import find_culprits
-from clustercheck.model import Culprit, Result, Scope, Verdict
+from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
 from clustercheck.samples import sample
 
 REFUSED = (
@@ -73,3 +75,16 @@ def test_a_gpu_that_containers_lack_beside_a_gone_one_is_the_runtimes() -> None:
 def test_a_refusal_with_all_gpus_there_is_the_runtimes() -> None:
     evidence = seeding.edit("gpu02", refused)(sample.healthy())
     assert {(culprit.node, culprit.gpu) for culprit in culprits(evidence)} == {("gpu02", None)}
+
+
+@pytest.mark.parametrize(("count", "asked"), [(0, False), (None, True), (8, True)])
+def test_a_node_that_is_away_has_gpus_unless_it_is_declared_to_have_none(
+    count: int | None, *, asked: bool
+) -> None:
+    evidence = seeding.unreachable("gpu02")(sample.healthy())
+    nodes = tuple(
+        replace(node, gpu_count=count, profile="") if node.name == "gpu02" else node
+        for node in evidence.spec.nodes
+    )
+    evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+    assert (Subject("gpu02") in every_gpu_node(evidence)) is asked

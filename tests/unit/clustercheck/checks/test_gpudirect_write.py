@@ -108,3 +108,14 @@ def test_a_slow_gpu_is_not_blamed_where_the_process_may_have_been_far_away() -> 
     far_away = checked._of(2, unpinned="sysfs does not tell its CPUs (FileNotFoundError)")
     assert at(100.0, far_away).verdict is Verdict.NOT_RUN
     assert at(190.0, far_away).verdict is Verdict.PASS
+
+
+def test_a_gpu_of_no_known_place_is_not_asked() -> None:
+    """Nobody would judge it, and it would take the time of the others."""
+
+    def off_bus(raw: seeding.Raw) -> None:
+        raw["pci"].remove([each for each in raw["pci"] if each["class"].startswith("0x0302")][3])
+
+    evidence = seeding.edit("gpu01", off_bus)(sample.healthy(1))
+    pairs = checked.joined_gpus(evidence, ["gpu01"])["gpu01"]
+    assert [pair["gpu"] for pair in pairs] == [0, 1, 2, 4, 5, 6, 7]

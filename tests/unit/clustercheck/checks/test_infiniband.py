@@ -96,6 +96,8 @@ def test_of_two_nodes_the_one_whose_port_is_down_is_named() -> None:
         # Enough, and yet less than its equal has at that place.
         (("gpu02",), ("8", "32.0"), ("16", "32.0"), [PASS, FAIL]),
         (("gpu02",), ("?", "32.0"), ("16", "32.0"), [PASS, PASS]),
+        # What is no generation carries nobody knows how much: less than the adapter can is not enough.
+        (("gpu01", "gpu02"), ("16", "7.5"), ("16", "16.0"), [FAIL, FAIL]),
     ],
 )
 def test_an_adapters_slot_is_judged_by_what_its_ports_need_and_by_equal_nodes(
@@ -366,3 +368,20 @@ def test_the_interface_of_an_adapter_is_found_beside_it(tmp_path: Path) -> None:
     assert list(found) == ["ens5"]
     assert found["ens5"]["ecn"] == {"roce_np": ["3"], "roce_rp": []}
     assert probe.flow_control(5.0, str(tmp_path / "missing")) == {}
+
+
+def test_the_other_port_of_a_cabled_card_may_be_left_free_where_nobody_knows_the_rails() -> None:
+    """A card has two ports, and a node one cable for it: that is no question to ask of an operator."""
+
+    def one_card(raw: seeding.Raw) -> None:
+        first, second = raw["infiniband"]["devices"][:2]
+        second["address"] = f"{first['address'].rpartition('.')[0]}.1"
+        raw["topology"].update(rc=1, stdout="")
+
+    own_cards = sample.healthy()
+    for node in own_cards.nodes:
+        silent = seeding.edit(node, lambda raw: raw["topology"].update(rc=1, stdout=""))
+        own_cards = seeding.chain(silent, edit_port(node, 1, **DOWN))(own_cards)
+    assert set(verdicts("infiniband-port", own_cards)) == {NOT_RUN}
+    one = seeding.chain(*(seeding.edit(node, one_card) for node in own_cards.nodes))(own_cards)
+    assert set(verdicts("infiniband-port", one)) == {PASS}

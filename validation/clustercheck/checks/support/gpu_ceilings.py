@@ -46,7 +46,7 @@ def _rate(rank: RankOutcome, name: str) -> int | None:
 
 
 def _counted(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) and is_positive(value) else None
+    return int(value) if is_positive(value) else None
 
 
 def _arithmetic(evidence: Evidence, subject: Subject, rank: RankOutcome, precision: str) -> float | None:
