@@ -30,12 +30,12 @@ class PcieSlot:
     speed: float
 
     @property
-    def gbps(self) -> float | None:
-        """Gb/s one way; None for what no PCI Express link is."""
+    def gbps(self) -> float:
+        """Gb/s one way; nothing for what no PCI Express link is."""
         try:
             return 8 * pcie_gbps(GENERATIONS[self.speed], self.lanes)
         except (KeyError, ValueError):
-            return None
+            return 0.0
 
     def __str__(self) -> str:
         return f"x{self.lanes} at {self.speed:g} GT/s"
@@ -55,7 +55,7 @@ def poor_slot(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | No
             because = f"{name} has not all of its PCI Express link: {now}, {best} at {EQUALS}"
             return failed(because, str(now), str(best), source=EQUALS, remedy=SLOT)
         needed = sum(port.rate_gbps for adapter, port in up if _slot(adapter.address) == _slot(address))
-        if now.gbps is None or now.gbps < needed:
+        if now.gbps < needed:
             because = f"{name} has not all of its PCI Express link: {now}, and its ports need {needed:g} Gb/s"
             return failed(because, str(now), str(most), source="sysfs", remedy=SLOT)
     return None
