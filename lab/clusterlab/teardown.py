@@ -22,7 +22,8 @@ REPOSITORIES = (node.REPOSITORY, node.BASE_REPOSITORY, depot.REPOSITORY)
 def down(lab: LabDirectory, progress: LabProgress, *, purge: bool) -> list[str]:
     """Remove everything of this lab, found by its label; with ``purge`` also images, cache and our engine.
 
-    The directory goes only if it holds a lab's state: another may have been named by mistake.
+    The directory goes only if it holds a lab's state, or a lab of its was running: another may have been
+    named by mistake.
 
     Returns what is still there afterwards, in words. Raises ClusterctlError without root, and for a copy
     of another directory's lab.
@@ -36,13 +37,12 @@ def down(lab: LabDirectory, progress: LabProgress, *, purge: bool) -> list[str]:
         )
     suffix = lab.suffix_to_remove()
     with locked(f"lab-{suffix}"):
+        is_labs = lab.is_recorded() or (engine.answers() and bool(_labelled("container", suffix)))
         left = _remove(lab, suffix, progress)
-        if not left and lab.is_recorded():
+        if not left and is_labs:
             shutil.rmtree(lab.root, ignore_errors=True)
         if not left and lab.root.exists():
-            whose = (
-                "" if lab.is_recorded() else " (it holds no lab's state: if it is a lab's, remove it by hand)"
-            )
+            whose = "" if is_labs else " (it holds no lab's state: if it is a lab's, remove it by hand)"
             left.append(f"directory {lab.root}{whose}")
     return left + (_purge(progress) if purge else [])
 
@@ -63,20 +63,23 @@ def _remove(lab: LabDirectory, suffix: str, progress: LabProgress) -> list[str]:
     if not engine.answers():
         return ["containers, if any: no container engine answers"] if lab.state_file.exists() else []
     left = []
-    label = f"{LABEL_LAB}={suffix}"
     for kind, arguments in (
         ("container", ["rm", "--force", "--volumes"]),
         ("volume", ["volume", "rm", "--force"]),
         ("network", ["network", "rm"]),
     ):
-        found = docker.by_label(kind, label)
+        found = _labelled(kind, suffix)
         why = ""
         if found:
             with progress.step(f"removing {len(found)} {kind}{'s' if len(found) > 1 else ''}"):
                 why = _complaint([*arguments, *found])
-        left += [f"{kind} {name}{why and f' ({why})'}" for name in docker.by_label(kind, label)]
+        left += [f"{kind} {name}{why and f' ({why})'}" for name in _labelled(kind, suffix)]
     put_back(progress)
     return left
+
+
+def _labelled(kind: str, suffix: str) -> list[str]:
+    return docker.by_label(kind, f"{LABEL_LAB}={suffix}")
 
 
 def _purge(progress: LabProgress) -> list[str]:

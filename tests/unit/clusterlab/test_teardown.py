@@ -173,11 +173,20 @@ def test_a_directory_without_a_labs_state_is_not_removed(
     (precious / "data").mkdir(parents=True)
     if state is not None:
         (precious / "state.json").write_text(state)
-    fake.add("containers", LabDirectory(precious).names.container("gpu01"))
     (left,) = down(LabDirectory(precious))
     assert f"directory {precious} (it holds no lab's state" in left
     assert (precious / "data").is_dir()
-    assert fake.list("containers") == [], "a lab's containers go, also where its state is lost"
+
+
+def test_a_directory_whose_lab_runs_is_removed_also_without_its_state(
+    tmp_path: Path, fake: FakeEngine
+) -> None:
+    lab = LabDirectory(tmp_path / "lost")
+    lab.root.mkdir()
+    fake.add("containers", lab.names.container("gpu01"))
+    assert down(lab) == []
+    assert not lab.root.exists()
+    assert fake.list("containers") == []
 
 
 def test_nothing_is_taken_down_through_another_users_link_or_in_their_directory(
