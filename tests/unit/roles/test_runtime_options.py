@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,38 @@ def test_an_engine_that_the_site_declares_itself_is_not_adopted_whatever_its_ver
     variables = {"container_runtime_packages": declared}
     name = "_nvidia_container_toolkit_adopt"
     assert sorted(templated(repository, "nvidia_container_toolkit", name, variables)) == adopted
+
+
+@pytest.mark.parametrize(
+    ("distribution", "major", "client"),
+    [
+        ("Debian", "12", []),
+        ("Debian", "13", ["docker-cli"]),
+        ("Ubuntu", "24", []),
+        ("../../tmp/evil", "9", []),
+    ],
+)
+def test_the_packages_of_each_distribution(
+    repository: Path, distribution: str, major: str, client: list[str]
+) -> None:
+    facts = {"ansible_facts": {"distribution": distribution, "distribution_major_version": major}}
+    found = templated(repository, "container_runtime", "_container_runtime_packages", facts)
+    assert found == ["docker.io", *client, "containerd", "runc"]
+
+
+def test_no_fact_of_a_node_names_a_file_that_ansible_reads_on_the_controller(repository: Path) -> None:
+    """A node says what it likes: with `..` in it, any file would be read as variables that are trusted."""
+    tasks = [*repository.glob("roles/*/tasks/**/*.yml"), *repository.glob("playbooks/**/*.yml")]
+    reading = re.compile(
+        r"include_vars|first_found|vars_files|(include|import)_(tasks|role|playbook)|lookup\("
+    )
+    found = [
+        f"{path.relative_to(repository)}: {line.strip()}"
+        for path in tasks
+        for block in re.split(r"\n\s*\n", path.read_text(encoding="utf-8"))
+        if reading.search(block)
+        for line in block.splitlines()
+        if re.search(r"ansible_(facts|distribution|hostname|os_family|architecture)", line)
+    ]
+    assert tasks
+    assert found == []
