@@ -22,8 +22,8 @@ from .driving import MB, call, error, good, locked_site, records, site
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A signed source of four packages over HTTP on loopback: its address, and its key."""
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A signed source of four packages, and its key."""
     for name in ("apt-get", "dpkg-deb", "gpg"):
         require_program(name)
     root = tmp_path_factory.mktemp("mirror")
@@ -34,8 +34,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         deb.build(deb.Package(name, "1:1.0-1", name, fields=fields), flat)
     key = signing.ensure(root / "key")
     repository.index(flat, repository.Identity("test", "test"), key, {})
-    with serving(root) as address:
-        yield f"{address}/repos/debian12", key.binary
+    return flat, key.binary
+
+
+@pytest.fixture(scope="module")
+def served(mirrored: tuple[Path, Path]) -> Iterator[tuple[str, Path]]:
+    """The same over HTTP on loopback: its address, and its key."""
+    flat, key = mirrored
+    with serving(flat.parent.parent) as address:
+        yield f"{address}/repos/debian12", key
 
 
 @contextmanager
@@ -125,6 +132,20 @@ def test_packages_that_cannot_be_had_are_said(wrong: str, tmp_path: Path, served
         )
     assert refused.value.code == "images.packages"
     assert {"name": "drivver", "key": "is not signed", "address": "127.0.0.1"}[wrong] in refused.value.what
+
+
+def test_a_source_on_this_machine_is_copied_or_refused(tmp_path: Path, mirrored: tuple[Path, Path]) -> None:
+    """apt keeps no copy of what it reads by file: the hint names the way that works."""
+    flat, key = mirrored
+    with pytest.raises(ClusterctlError) as refused:
+        apt_tree.tree(
+            apt_tree.PackageRequest(sources(tmp_path, f"file:{flat}", key), ("driver",)), tmp_path / "work"
+        )
+    assert refused.value.code == "images.packages"
+    assert "copy:/PATH" in refused.value.hint
+    copied = apt_tree.PackageRequest(sources(tmp_path, f"copy:{flat}", key), ("driver",))
+    found = apt_tree.tree(copied, tmp_path / "work")
+    assert len(list(found.rglob("*.deb"))) == 2
 
 
 @pytest.mark.parametrize("bound", ["release", "words"])

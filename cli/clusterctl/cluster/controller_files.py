@@ -131,9 +131,8 @@ def _require(name: str, path: Path, root: Path, host: Host) -> None:
 def _content(directory: Path) -> Iterator[Path]:
     """What roles read and write in a directory of a setting, as in `.clusterctl`; first what it lies in."""
     for inner in (directory / name for name in SECRET_DIRECTORIES):
-        with contextlib.suppress(
-            OSError
-        ):  # it is not there, or no directory, or may not be read by us either
+        # It is not there, or no directory, or may not be read by us either.
+        with contextlib.suppress(OSError):
             if is_there(inner):
                 yield inner
                 yield from sorted(inner.iterdir())

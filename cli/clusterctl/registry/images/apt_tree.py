@@ -121,6 +121,9 @@ def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:
     # Asked as if nothing had come yet: apt leaves out what it has.
     nowhere = f"-oDir::Cache::archives={work / 'none' / 'archives'}"
     listed = listed_packages(_apt([nowhere, "--print-uris", *install], wanted, work))
+    if in_place := next((uri for uri, _ in listed if uri.startswith("file:")), ""):
+        hint = "Write copy:/PATH instead of file:/PATH in the sources: apt then brings the packages here."
+        raise _refusal(f"apt reads {one_line(in_place)} where it lies, and keeps no copy", wanted, hint)
     _apt(["--download-only", *install], wanted, work)
     lists = work / "state" / "lists"
     indexes = listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists)
