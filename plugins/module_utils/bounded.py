@@ -28,17 +28,18 @@ LATE = "task.timed-out"
 
 
 def run_bounded(
-    argv: list[str], seconds: float, environment: dict[str, str] | None = None
+    argv: list[str], seconds: float, environment: dict[str, str] | None = None, told: str = ""
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a program that has `seconds` to end.
 
+    `told` is its standard input, which it need not read.
     124 where it did not end (then it is killed, and not waited for: one that hangs in the kernel
     cannot be killed), 127 if there is no such program; standard error says so.
     """
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -49,7 +50,7 @@ def run_bounded(
     except OSError as error:
         return ABSENT, "", f"{argv[0]} cannot be run: {error.strerror}"
     try:
-        output, error_output = process.communicate(timeout=seconds)
+        output, error_output = process.communicate(told or None, timeout=seconds)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

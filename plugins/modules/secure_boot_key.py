@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import (
     SigningKey,
@@ -46,12 +47,17 @@ step:
   description: What a person must do at the console, with the one-time password; empty if the key is enrolled.
   type: str
   returned: always
+code:
+  description: "Stable code of the failure: task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 ARGUMENTS: dict[str, Any] = {"enroll": {"type": "bool", "default": False}}
 ROOT = Path("/")
 # MokManager reads a keyboard with the layout of the United States: digits are where they are on any other.
 PASSWORD_DIGITS = 10
+LIMIT_S = 120
 CONSOLE = (
     "reboot the host with a person at its console (BMC), who presses a key when MokManager appears, chooses "
     "Enroll MOK, Continue and Yes"
@@ -75,14 +81,15 @@ def make_key(module: AnsibleModule, key: SigningKey) -> None:
         remedy = "install openssl"
     before = os.umask(0o077)
     try:
-        code, output, error = module.run_command(argv, environ_update={"LC_ALL": "C", "SHIM_NOTRIGGER": "y"})
+        code, output, error = run_bounded(argv, LIMIT_S, {"LC_ALL": "C", "SHIM_NOTRIGGER": "y"})
     finally:
         os.umask(before)
     if code != 0 or not certificate.is_file():
         why = (error or output).strip().splitlines()[-1:]
         module.fail_json(
             msg=f"The key {key.certificate}, which signs modules for Secure Boot, cannot be made: "
-            f"{why[0] if why else 'no certificate was written'}. See that its program is there: {remedy}."
+            f"{why[0] if why else 'no certificate was written'}. See that its program is there: {remedy}.",
+            **late(code),
         )
 
 
@@ -101,16 +108,14 @@ def refuse(module: AnsibleModule, key: SigningKey) -> None:
 def request(module: AnsibleModule, key: SigningKey) -> str:
     """Hands the request to shim; returns the one-time password."""
     password = "".join(secrets.choice("0123456789") for _ in range(PASSWORD_DIGITS))
-    code, output, error = module.run_command(
-        ["mokutil", "--import", str(ROOT / key.certificate.lstrip("/"))],
-        data=f"{password}\n{password}",
-        environ_update={"LC_ALL": "C"},
-    )
+    argv = ["mokutil", "--import", str(ROOT / key.certificate.lstrip("/"))]
+    code, output, error = run_bounded(argv, LIMIT_S, {"LC_ALL": "C"}, told=f"{password}\n{password}\n")
     if code != 0:
         why = (error or output).strip().splitlines()[-1:]
         module.fail_json(
             msg=f"mokutil does not accept {key.certificate}: {why[0] if why else f'it ended with {code}'}. "
-            "See `mokutil --list-new` and `mokutil --sb-state` on the host."
+            "See `mokutil --list-new` and `mokutil --sb-state` on the host.",
+            **late(code),
         )
     return password
 
@@ -120,7 +125,7 @@ def main() -> None:
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
 
     def run(argv: list[str]) -> tuple[int, str, str]:
-        return module.run_command(argv, environ_update={"LC_ALL": "C"})
+        return run_bounded(argv, LIMIT_S, {"LC_ALL": "C"})
 
     key = signing_key(ROOT, os.uname().release)
     state = enrolment(run, ROOT, key)
