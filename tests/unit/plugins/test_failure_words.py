@@ -122,4 +122,7 @@ def test_a_module_documents_the_codes_that_it_returns(path: Path) -> None:
     documented = set(re.findall(r"[a-z]+\.[a-z-]+", documents)) & BY_CODE.keys()
     assert codes(tree) - documented == set()
     called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert bool(codes(tree) or called & {"late", "code_of"}) is ("code" in (yaml.safe_load(documents) or {}))
+    # What runs programs within limits and reports that one did not end: a driver_node.Node does so by itself.
+    assert bool(codes(tree) or called & {"late", "code_of", "Node"}) is (
+        "code" in (yaml.safe_load(documents) or {})
+    )

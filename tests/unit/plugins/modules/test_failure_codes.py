@@ -15,6 +15,8 @@ from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events i
 from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     bounded,
     docker_daemon,
+    driver_node,
+    driver_reload,
     image_room,
     nvidia_driver_planner,
 )
@@ -33,7 +35,6 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     harbor_release,
     harbor_restore,
     nvidia_cdi_spec,
-    nvidia_driver_activate,
     nvidia_driver_packages,
     nvidia_driver_plan,
     registry_image,
@@ -353,8 +354,8 @@ def cdi_hangs(host: Host) -> dict[str, Any]:
 
 
 def driver_hangs(host: Host) -> dict[str, Any]:
-    host.ends(nvidia_driver_activate, bounded.TIMED_OUT, "", "modprobe did not end within 300 s")
-    return failing(nvidia_driver_activate.load, nvidia_driver_activate.Node(Module()), "580.95.05")
+    host.ends(driver_node, bounded.TIMED_OUT, "", "modprobe did not end within 300 s")
+    return failing(driver_reload.load, driver_node.Node(Module(), host.root), "580.95.05")
 
 
 GONE = "dial tcp: lookup r: no such host"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import driver_node, driver_reload
 from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_activate as activate
 
 BANNER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\n"
@@ -84,16 +85,16 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModule:
     (tmp_path / "proc").mkdir()
     fake = FakeModule(tmp_path, dict.fromkeys(PARAMS["services"], "active"))
     fake.patch = monkeypatch
-    monkeypatch.setattr(activate, "gpu_containers", lambda run: fake.containers)
-    monkeypatch.setattr(activate, "run_bounded", lambda argv, seconds, environment: fake.run_command(argv))
+    monkeypatch.setattr(driver_reload, "gpu_containers", lambda run: fake.containers)
+    monkeypatch.setattr(driver_node, "run_bounded", lambda argv, seconds, environment: fake.run_command(argv))
     return fake
 
 
 def bring(module: FakeModule) -> tuple[str, list[str]]:
     """Activation as main() does it: why a reboot is needed, and the commands that changed something."""
-    node = activate.Node(module)
-    reason = activate.differs(PARAMS["version"], PARAMS["flavor"])
-    stays = activate.settle_modules(node, reason, PARAMS["version"], PARAMS["services"])
+    node = driver_node.Node(module, module.root)
+    reason = driver_reload.differs(module.root, PARAMS["version"], PARAMS["flavor"])
+    stays = driver_reload.settle_modules(node, reason, PARAMS["version"], PARAMS["services"])
     if not stays:
         activate.settle_peermem(node, module.params)
         activate.start_services(node, module.params)
@@ -171,7 +172,7 @@ def test_a_module_that_does_not_load_again_is_named(with_others: FakeModule) -> 
     changed = [words for words in with_others.commands[len(before) :] if not words.startswith("journalctl")]
     assert changed == ["modprobe nvidia_peermem"] * 2
     assert loaded(with_others) == {"nvidia", "nvidia_uvm", *OTHERS}
-    assert bring(with_others)[1] == with_others.commands and not activate.owed()
+    assert bring(with_others)[1] == with_others.commands and not driver_reload.owed(with_others.root)
 
 
 def test_what_a_killed_run_had_unloaded_is_loaded_by_the_next(
@@ -181,7 +182,7 @@ def test_what_a_killed_run_had_unloaded_is_loaded_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(activate, "load", killed)
+        patch.setattr(driver_reload, "load", killed)
         with pytest.raises(KeyboardInterrupt):
             bring(with_others)
     assert loaded(with_others) == set()
@@ -240,7 +241,7 @@ def test_a_driver_that_runs_stays_until_the_reboot_into_a_kernel_with_the_new_on
 
 def test_nouveau_leaves_the_initramfs_too(module: FakeModule) -> None:
     (module.root / "sys/module/nouveau").mkdir(parents=True)
-    assert activate.differs("580.105.08", "open") == "nouveau drives the GPUs"
+    assert driver_reload.differs(module.root, "580.105.08", "open") == "nouveau drives the GPUs"
     commands = bring(module)[1]
     assert commands.index("update-initramfs -u -k all") < commands.index("modprobe -r nouveau")
 
@@ -255,8 +256,8 @@ def test_the_version_is_read_back_from_the_kernel(module: FakeModule) -> None:
 def test_check_mode_says_the_same_and_does_nothing(module: FakeModule) -> None:
     module.load("580.95.05")
     module.check_mode = True
-    node = activate.Node(module)
-    activate.reload_modules(node, PARAMS["version"], PARAMS["services"])
+    node = driver_node.Node(module, module.root)
+    driver_reload.reload_modules(node, PARAMS["version"], PARAMS["services"])
     activate.start_services(node, PARAMS)
     assert module.commands == []
     assert node.actions == [
@@ -354,13 +355,13 @@ def test_peermem_is_loaded_now_and_at_boot_where_gpudirect_depends_on_it(
     params = {**PARAMS, **asked}
     for commands in (["modprobe nvidia_peermem"] if loads else [], []):
         module.commands.clear()
-        activate.settle_peermem(activate.Node(module), params)
+        activate.settle_peermem(driver_node.Node(module, module.root), params)
         assert module.commands == commands
         assert (module.root / PEERMEM_FILE).exists() is loads
     assert bool(module.warned) is (has == "adapter")
     if loads:
         assert (module.root / PEERMEM_FILE).read_text().splitlines()[1:] == ["nvidia_peermem"]
-        activate.settle_peermem(activate.Node(module), {**params, "peermem": "false"})
+        activate.settle_peermem(driver_node.Node(module, module.root), {**params, "peermem": "false"})
         assert not (module.root / PEERMEM_FILE).exists()
 
 
@@ -415,7 +416,7 @@ def test_holders_are_stopped_for_the_reload_and_started_after(monitored: FakeMod
     assert stays == ""
     assert commands[:3] == STOPS
     assert commands[-4:] == ["systemctl start slurmd.service", *STARTS, "docker start watch"]
-    assert not (monitored.root / activate.STOPPED).exists()
+    assert not (monitored.root / driver_reload.STOPPED).exists()
 
 
 def test_what_a_killed_run_had_stopped_is_started_by_the_next(monitored: FakeModule) -> None:
@@ -423,7 +424,7 @@ def test_what_a_killed_run_had_stopped_is_started_by_the_next(monitored: FakeMod
         raise KeyboardInterrupt
 
     with monitored.patch.context() as patch:
-        patch.setattr(activate, "load", killed)
+        patch.setattr(driver_reload, "load", killed)
         with pytest.raises(KeyboardInterrupt):
             bring(monitored)
     monitored.load("580.105.08")  # by a reboot, say
