@@ -13,6 +13,7 @@ from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Subject
 from clustercheck.parse.reading import CannotReadError, whole_number
 
+MAX_ATTRIBUTE = 2**31 - 1  # cuDeviceGetAttribute's: a C int
 TRANSFERS = ("host_to_device", "device_to_host")
 EXCHANGES = {"peer_both_ways": 2, "peer_all_at_once": 1}  # times what a GPU's links carry one way
 
@@ -46,7 +47,7 @@ def _rate(rank: RankOutcome, name: str) -> int | None:
 
 
 def _counted(value: Any) -> int | None:
-    return int(value) if is_positive(value) else None
+    return value if isinstance(value, int) and is_positive(value) and value <= MAX_ATTRIBUTE else None
 
 
 def _arithmetic(evidence: Evidence, subject: Subject, rank: RankOutcome, precision: str) -> float | None:
