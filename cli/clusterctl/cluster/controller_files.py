@@ -28,6 +28,7 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.secret_files import decrypt_text
 from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
+from clusterctl.cluster.templating import HiddenText
 from clusterctl.cluster.trust import find_objection_on_way
 from clusterctl.errors import ClusterctlError
 
@@ -81,8 +82,8 @@ def _named(host: Host) -> Iterator[tuple[str, str]]:
     """The settings that are not left at their defaults, which name what the cluster directory has."""
     for name, file in FILES.items():
         is_used = file.on_nodes or REGISTRY in host.groups
-        if is_used and _is_set(host, name) and (text := str(setting(host, name) or "")):
-            yield name, text
+        if is_used and _is_set(host, name) and (value := setting(host, name)):
+            yield name, value if isinstance(value, str) else str(value)
 
 
 def _is_set(host: Host, name: str) -> bool:
@@ -95,7 +96,9 @@ def _path(name: str, text: str, host: Host) -> Path:
     the environment, and takes `..` for the name before it, link or not: none of that is what was checked.
     """
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - it takes unknown users
-    if path.is_absolute() and ".." not in path.parts and "$" not in text and text == text.strip():
+    is_whole = path.is_absolute() and ".." not in path.parts and "$" not in text and text == text.strip()
+    # An encrypted value is the secret itself, mistaken for the name of its file.
+    if is_whole and not isinstance(text, HiddenText):
         return path
     raise ClusterctlError(
         f"{name} must be an absolute path without `..` and $, not {text!r}",

@@ -101,10 +101,21 @@ def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpo
 
 
 def proxy_for(host: Host, asked: str) -> str:
-    """The site's proxy for a registry; empty where it is reached without one."""
+    """The site's proxy for a registry; empty where it is reached without one.
+
+    Raises ClusterctlError (``settings.value``), which does not quote it: it may hold a password.
+    """
     name = httpx.URL(f"https://{asked}").host
     direct = shared_module("no_proxy").is_direct(name, str(setting(host, "site_no_proxy") or ""))
-    return "" if direct else str(setting(host, "site_https_proxy") or "")
+    proxy = "" if direct else str(setting(host, "site_https_proxy") or "")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise ClusterctlError(
+            "the address of the proxy must begin with http:// or https://",
+            code="settings.value",
+            where=f"{host.name}: site_https_proxy",
+            hint="For example: http://proxy.example.com:3128",
+        )
+    return proxy
 
 
 @contextlib.contextmanager

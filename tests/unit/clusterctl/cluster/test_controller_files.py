@@ -18,6 +18,7 @@ from clusterctl.cluster.controller_files import FILES, require_trusted_files
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.options import SITE_OPTIONS
+from clusterctl.cluster.templating import HiddenText
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import read_secret_file
 from clusterctl.registry.oci.credentials import credentials_for
@@ -249,6 +250,13 @@ def test_a_key_in_such_a_directory_that_others_may_read_is_refused(
 def test_a_path_that_ansible_would_read_otherwise_is_refused(text: str, inventory: Make, site: Path) -> None:
     whole = inventory(registry_client_ca_file=text.replace("SITE", str(site)))
     assert "must be an absolute path" in refused(whole, "settings.value").what
+
+
+@pytest.mark.parametrize("text", ["s3cr3t-Hunter2", "/s3cr3t-Hunter2"])
+def test_a_secret_in_the_place_of_its_files_name_is_not_quoted(text: str, inventory: Make) -> None:
+    error = refused(inventory(registry_client_password_file=HiddenText(text)), "settings.value")
+    assert "(an encrypted value)" in error.what
+    assert "Hunter2" not in f"{error.what} {error.where} {error.hint}"
 
 
 def test_home_and_templates_are_followed(

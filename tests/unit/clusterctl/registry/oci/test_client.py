@@ -308,6 +308,16 @@ def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
 
 
+@pytest.mark.parametrize("proxy", ["u:hunter2@127.0.0.1:1", "ftp://u:hunter2@proxy:1"])
+def test_a_proxy_without_its_scheme_is_refused_and_not_quoted(proxy: str):
+    host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), {"site_https_proxy": proxy}, None, {})
+    with pytest.raises(ClusterctlError) as refused:
+        proxy_for(host, "example.com")
+    assert refused.value.code == "settings.value"
+    assert refused.value.where == "gpu01: site_https_proxy"
+    assert "hunter2" not in f"{refused.value.what} {refused.value.hint}"
+
+
 @pytest.mark.parametrize("host", ["a..b:5000", f"{'a' * 64}.example", "a:99999"])
 def test_a_registry_whose_address_is_none_is_said_with_it(host: str):
     with pytest.raises(RegistryError) as refused:
