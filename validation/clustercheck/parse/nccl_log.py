@@ -39,6 +39,9 @@ _RING = re.compile(r"Channel (\d+)/(\d+) :((?: +\d+)+)( *\.\.\.)?$")
 _TREES = re.compile(r"Trees((?: \[\d+\] (?:-?\d+/){2}-?\d+->\d+->-?\d+)+)$")
 _TREE = re.compile(r"\[(\d+)\] (-?\d+)/(-?\d+)/(-?\d+)->(\d+)->(-?\d+)")
 _ADAPTERS = re.compile(r"NET/IB : Using (.*?)(?:; OOB (\S+?):.*)?$")
+RELAXED_ORDERING = "[RO]"
+# NCCL formats a line into 1024 bytes (debug.cc): trees of 64 channels are cut, perhaps within a number.
+CUT_AT = 1023
 _ADAPTER = re.compile(r"([A-Za-z][\w.-]*):(\d+)/(IB|RoCE)")
 _SOCKETS = re.compile(r"NET/Socket : Using (.*)$")
 _SOCKET = re.compile(r"\[\d+\]([^\s:]+):")
@@ -144,6 +147,8 @@ def parse_nccl_log(text: str, ranks: int) -> NcclLog:
             if match is None or line.count(" NCCL ") > 1:
                 raise CannotReadError(f"NCCL's log has lines that run into each other: {line[:120]!r}")
             host, level, message = match[1], match[4], match[5]
+            if len(line.rstrip()) >= CUT_AT and message.startswith("Trees ["):
+                message = message.rpartition(" [")[0]
             if level == "WARN":
                 heard.warnings.append(f"{host}: {message}"[:300])
             else:
@@ -224,6 +229,8 @@ def _trees(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
 
 
 def _adapters(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
+    if match[1].strip() in ("", RELAXED_ORDERING) and host not in heard.log.adapters:
+        return  # NCCL 2.28 says so after "No device found"
     names = tuple(name for name, _, _ in _ADAPTER.findall(match[1]))
     if not names or heard.log.adapters.setdefault(host, names) != names:
         raise CannotReadError(f"NCCL says in two ways which adapters {host} has")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 
+from clustercheck.parse import nccl_log
 from clustercheck.parse.nccl_findings import REMEDIES, NcclSite, findings
 from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
 from clustercheck.parse.reading import CannotReadError
@@ -125,6 +126,32 @@ def test_other_versions_and_other_ways_of_writing_are_read() -> None:
         "Connected all rings", "Connected all rings, use ring PXN 0 GDR 1"
     )
     assert read(latest).joined == read(GOOD).joined
+
+
+@pytest.mark.parametrize("relaxed", ["", "[RO]"])
+def test_a_node_without_adapters_uses_sockets(relaxed: str) -> None:
+    """NCCL 2.28.9 says that it uses no adapter, after it found none."""
+    none = (
+        f"NET/IB : No device found.\nnodea:1:1 [0] NCCL INFO NET/IB : Using {relaxed}; OOB eth0:10.0.0.4<0>"
+    )
+    log = read(log_of(across="NET/Socket/0", using=none))
+    assert (log.adapters, log.no_adapter) == ({}, {"nodea", "nodeb"})
+
+
+def test_an_adapter_that_is_gone_in_the_next_line_is_refused() -> None:
+    with pytest.raises(CannotReadError, match="two ways which adapters nodea"):
+        read(GOOD.replace("Using network IB", "NET/IB : Using [RO]; OOB eth0:10.0.0.4<0>"))
+
+
+@pytest.mark.parametrize("left", range(1, 24))
+def test_trees_are_read_as_far_as_nccl_wrote_them(left: int) -> None:
+    """NCCL cuts a line after 1,023 bytes; the last tree may be another one's start, and does not count."""
+    one = "[0] 1/2/-1->0->-1 [1] -1/-1/-1->0->1"
+    more = "".join(f" [{channel}] -1/-1/-1->0->-1" for channel in range(2, 80))
+    lines = GOOD.splitlines()
+    number = next(n for n, line in enumerate(lines) if one in line)
+    lines[number] = (lines[number] + more)[: nccl_log.CUT_AT + left - 1]
+    assert read("\n".join(lines)).joined == read(GOOD).joined
 
 
 def test_ranks_that_a_switch_reduces_for_are_read() -> None:
