@@ -1,9 +1,9 @@
-"""Day-one evidence of six systems, as differences from the self-test's healthy sample.
+"""Day-one evidence of seven systems, as differences from the self-test's healthy sample.
 
 Re-authored from public captures, nothing copied: `nvidia-smi -q -x` of A100-SXM4, H100 SXM, L40S and GB200
 (NVIDIA/k8s-test-infra, Apache-2.0, drivers 570 to 595), the PCI bus of a DGX A100 (facebookresearch/gcm,
 MIT), an Azure ND96asr_v4 with driver 460 (microsoft/superbench-results, MIT). What those lack is as NVIDIA's
-and the kernel's documents describe it.
+and the kernel's documents describe it. The GPU in a guest was looked at by us (docs/measurements.md).
 """
 
 from __future__ import annotations
@@ -158,6 +158,17 @@ def _virtual_machine(record: Record) -> None:
     record["nics"][0]["speed_mbps"] = 50_000
 
 
+def _passed_through(record: Record) -> None:
+    """One GPU of a board in a KVM guest, without the board's NVSwitches: nvidia-smi prints no NVLink."""
+    _plain_host(record)
+    _virtual_machine(record)
+    record["virtual"].update(stdout="kvm\n")
+    record["host"].update(cpus=16, kernel="6.18.44", product="Virtual Machine")
+    record["cpu"].update(present="0-15", online="0-15", numa_nodes={"0": "0-15"})
+    record["nics"][0]["speed_mbps"] = 10_000
+    record["nvlink"]["stdout"] = record["nvlink_errors"]["stdout"] = ""
+
+
 SYSTEMS: dict[str, System] = {
     "HGX A100": System(
         model="NVIDIA A100-SXM4-40GB",
@@ -255,6 +266,20 @@ SYSTEMS: dict[str, System] = {
             "ecc_errors/aggregate/sram_threshold_exceeded": None,
         },
         change=_virtual_machine,
+    ),
+    "GPU in a guest": System(
+        model="NVIDIA H200",
+        driver="580.159.04",
+        profile="h200-sxm5-141gb",
+        buses=("0000:00:06.0",),
+        nodes=1,
+        generation=5,
+        memory_mib=143771,
+        smi={
+            "fabric": "",
+            **dict.fromkeys(("fabric/state", "fabric/status", "fabric/cliqueId"), "N/A"),
+        },
+        change=_passed_through,
     ),
 }  # fmt: skip
 

@@ -43,6 +43,11 @@ DO_NOT_APPLY = {
         "cpu-governor", "firmware-alike", "iommu", "memory-errors", "mounts", "nvme", "pcie-acs",
         "gpu-recovery",
     },
+    "GPU in a guest": (NO_RDMA - {"gpu-mig"})
+    | {
+        "firmware-alike", "huge-pages", "memory", "os-alike", "gpu-vbios", "gpu-p2p", "mtu-alike",
+        "cpu-governor", "iommu", "memory-errors", "gpu-fabric",
+    },
 }  # fmt: skip
 
 
@@ -84,6 +89,21 @@ def test_what_does_not_fit_the_system_is_not_applicable_with_a_reason(name: str)
         "gpu-driver",
         "pcie-link",
     }
+
+
+def test_all_gpus_of_a_board_have_its_nvswitches_also_in_a_guest() -> None:
+    guest = evidence_of(SYSTEMS["GPU in a guest"])
+    whole = replace(guest.spec, nodes=tuple(replace(node, gpu_count=8) for node in guest.spec.nodes))
+    (result,) = evaluate(BY_ID["fabric-manager"], replace(guest, spec=whole))
+    assert (result.verdict, result.because) == (Verdict.FAIL, "0 NVSwitches on the PCI bus, 4 expected")
+
+
+@pytest.mark.parametrize("check", ["nvlink", "nvlink-errors"])
+def test_of_several_gpus_links_that_are_not_shown_are_not_known(check: str) -> None:
+    part = check.replace("-", "_")
+    mute = seeding.edit("gpu01", lambda raw: raw[part].update(stdout=""))(sample.healthy(2))
+    results = [one for one in evaluate(BY_ID[check], mute) if one.subject.node == "gpu01"]
+    assert {one.verdict for one in results} == {Verdict.NOT_RUN}
 
 
 def test_jobs_that_a_healthy_hgx_a100_passed_raise_no_alarm() -> None:

@@ -31,7 +31,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     name = str(subject.node)
     node, profile = evidence.nodes[name], evidence.profile(name)
     switches, expected_switches = len(node.nvswitch_addresses()), profile.nvswitches if profile else None
-    if expected_switches and switches < expected_switches:
+    is_part = not switches and evidence.count_gpus_left_out(name) > 0
+    if expected_switches and switches < expected_switches and not is_part:
         return failed(
             f"{switches} NVSwitches on the PCI bus, {expected_switches} expected",
             switches,
@@ -39,7 +40,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             remedy="Power-cycle the node; if a switch stays away, call the supplier.",
         )
     if not switches:
-        return not_applicable("there is no NVSwitch on this node")
+        of_part = "the node has a part of the board's GPUs, and none of its NVSwitches"
+        return not_applicable(of_part if is_part else "there is no NVSwitch on this node")
     part = node.mapping("fabric_manager")
     unit = part.get("unit")
     if not isinstance(unit, dict) or not unit.get("ActiveState"):

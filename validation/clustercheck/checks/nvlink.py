@@ -13,7 +13,7 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.checks.support.gpu import explain_no_nvlink, gpu_of, listed_for, require_all_listed
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.expect.profiles import NvLinkSpec
@@ -33,8 +33,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if profile is not None and expected is None:
         return not_applicable(f"{profile.summary} has no NVLink")
     gpu = gpu_of(evidence, subject)
-    if gpu.mig == "Enabled":
-        return not_applicable("MIG is on, which switches NVLink off")
+    if why := explain_no_nvlink(evidence, gpu, node, "nvlink"):
+        return not_applicable(why)
     listed = evidence.nodes[node].nvlinks()
     require_all_listed(evidence.nodes[node], listed, COMMAND)
     links = listed_for(gpu, listed)

@@ -9,7 +9,7 @@ from clustercheck.checks import gpu_peer_bandwidth, nccl_tests
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
 from clustercheck.checks.support import nccl, seeding
 from clustercheck.checks.support.counters import Counters, Key, growth_over_jobs
-from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.checks.support.gpu import explain_no_nvlink, gpu_of, listed_for, require_all_listed
 from clustercheck.checks.support.load import nvlink_load
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
@@ -37,8 +37,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if profile is not None and profile.nvlink is None:
         return not_applicable(f"{profile.summary} has no NVLink")
     gpu = gpu_of(evidence, subject)
-    if gpu.mig == "Enabled":
-        return not_applicable("MIG is on, which switches NVLink off")
+    if why := explain_no_nvlink(evidence, gpu, node, "nvlink_errors"):
+        return not_applicable(why)
     listed = evidence.counted_first[node].nvlink_errors()
     require_all_listed(evidence.nodes[node], listed, COMMAND)
     mine = listed_for(gpu, listed)

@@ -25,6 +25,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if mine not in matrix.gpus:
         raise CannotReadError(f"nvidia-smi topo -m does not list {mine}")
     peers = [other for other in matrix.gpus if other != mine]
+    if not peers:
+        return not_applicable("the node has one GPU and no peers")
     poor = {other: matrix.connections[mine][other] for other in peers if matrix.nvlinks(mine, other) < links}
     expected, more = f"NV{links} to every GPU", {"peers": len(peers), "poor": poor}
     whole = not _is_poor(matrix, mine, links)

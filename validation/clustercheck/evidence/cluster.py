@@ -135,6 +135,12 @@ class Evidence:
             return declared
         return profile.gpus if profile is not None else None
 
+    def count_gpus_left_out(self, node: str) -> int:
+        """How many of the profile's GPUs the node is declared without: a virtual machine gets a part."""
+        profile, expected = self.profile(node), self.expected_gpus(node)
+        board = profile.gpus if profile is not None else None
+        return max(0, board - expected) if board is not None and expected is not None else 0
+
     def gpu_count(self, node: str) -> int:
         """How many GPUs to look at: those expected, else those on the PCI bus, else none."""
         expected = self.expected_gpus(node)

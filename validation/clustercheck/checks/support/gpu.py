@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from clustercheck.evidence.cluster import Evidence
@@ -10,7 +10,7 @@ from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Subject
 from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.nvlink import Listed
-from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.parse.reading import CannotReadError, NotDoneError, ended_well
 
 L = TypeVar("L", bound=Listed)
 
@@ -42,6 +42,24 @@ def listed_for(gpu: SmiGpu, listed: Sequence[L]) -> L | None:
             if (each.uuid and each.uuid == gpu.uuid) or (not each.uuid and each.index == gpu.index)
         ),
         None,
+    )
+
+
+def explain_no_nvlink(evidence: Evidence, gpu: SmiGpu, name: str, part: str) -> str:
+    """Why this GPU rightly has no NVLinks; empty if it should have some.
+
+    Driver 580.159.04 prints nothing of an H200 that was given to a virtual machine without its NVSwitches.
+    """
+    if gpu.mig == "Enabled":
+        return "MIG is on, which switches NVLink off"
+    record = evidence.nodes[name].part(part)
+    is_mute = (
+        isinstance(record, Mapping) and ended_well(record) and not str(record.get("stdout") or "").strip()
+    )
+    return (
+        "the driver shows no NVLink of the node's one GPU"
+        if is_mute and evidence.gpu_count(name) == 1
+        else ""
     )
 
 
