@@ -8,12 +8,13 @@ import base64
 import json
 import re
 import ssl
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -32,16 +33,13 @@ CHALLENGE = re.compile(r'(realm|service|scope)="([^"]*)"')
 def fetcher(repository: str, client_config: str, certificates: Path) -> Callable[[str], bytes]:
     """How to read a manifest of ``repository`` (host:port/path) by its digest.
 
-    It raises OSError where nobody answers, or not with 200, and ValueError where a token is none.
+    It raises OSError where nobody answers in time, or not with 200, and ValueError where a token is none, or
+    a manifest larger than any.
     """
     host, _, path = repository.partition("/")
     context = ssl.create_default_context()
     for ca in sorted((certificates / host).glob("*.crt")):
         context.load_verify_locations(ca)
-    # A registry of the cluster is never behind the proxy.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
     user = _user(host, client_config)
 
     def read(url: str, headers: Mapping[str, str]) -> bytes:
@@ -50,13 +48,10 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
             # Who we are is for whom we asked, and for nobody whom that one names.
             add = asked.add_unredirected_header if name == "Authorization" else asked.add_header
             add(name, value)
-        deadline, content = time.monotonic() + ASK_S, bytearray()
-        with opener.open(asked, timeout=ASK_S) as answer:
-            while len(content) < MOST_BYTES and (piece := answer.read1(MOST_BYTES - len(content))):
-                content += piece
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"it did not arrive within {ASK_S} s")
-        return bytes(content)
+        deadline = Deadline(ASK_S)
+        # A registry of the cluster is never behind the proxy.
+        with opened(asked, deadline, context=context) as answer:
+            return b"".join(pieces(answer, deadline, MOST_BYTES))
 
     def fetch(digest: str) -> bytes:
         url = f"https://{host}/v2/{path}/manifests/{digest}"

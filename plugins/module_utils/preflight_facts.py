@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import resource
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import settings
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
 TIMEOUT_S = 10
@@ -79,15 +81,13 @@ def unreachable(urls: list[str], proxies: Proxies) -> dict[str, str]:
         return {}
 
     def why(url: str) -> str:
-        proxy = proxies.for_url(url)
-        handler = urllib.request.ProxyHandler({urlsplit(url).scheme: proxy} if proxy else {})
         try:
             request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "clusterctl"})  # noqa: S310
-            with urllib.request.build_opener(handler).open(request, timeout=TIMEOUT_S):
+            with opened(request, Deadline(TIMEOUT_S), proxy_for=proxies.for_url):
                 return ""
         except urllib.error.HTTPError as error:
             return f"HTTP {error.code}"
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             return str(getattr(error, "reason", error))
 
     with ThreadPoolExecutor(max_workers=8) as pool:

@@ -10,8 +10,6 @@ import io
 import subprocess
 import tarfile
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -23,6 +21,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     proxy_configuration,
     source_stanza,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import (
@@ -106,22 +105,12 @@ LARGEST_UNPACKED = 16 << 20
 
 def fetch(url: str, proxies: Proxies) -> bytes:
     """The document at a URL, within FETCH_S and of LARGEST bytes at most; raises OSError, ValueError."""
-    proxy = proxies.for_url(url)
-    handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
-    deadline, content = time.monotonic() + FETCH_S, bytearray()
+    deadline = Deadline(FETCH_S)
     try:
-        with urllib.request.build_opener(handler).open(url, timeout=FETCH_S) as response:
-            while chunk := response.read1(1 << 16):
-                content += chunk
-                if len(content) > LARGEST:
-                    raise ValueError(f"it has more than {LARGEST} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"it did not arrive within {FETCH_S:.0f} s")
-            if getattr(response, "length", 0):
-                raise ConnectionError("the connection ended before its last byte")
+        with opened(url, deadline, proxy_for=proxies.for_url) as answer:
+            return b"".join(pieces(answer, deadline, LARGEST))
     except http.client.HTTPException as error:
         raise ValueError(f"the server's answer is not HTTP: {error}") from None
-    return bytes(content)
 
 
 def key_of_package(package: bytes) -> bytes:

@@ -12,14 +12,12 @@ import re
 import shutil
 import tarfile
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
-from typing import BinaryIO
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
@@ -81,32 +79,20 @@ class RefusedError(Exception):
 
 
 def download(url: str, proxies: Proxies, target: Path) -> None:
-    """Fetch it next to its place, then put it there as a whole. Raises OSError, RefusedError."""
-    proxy = proxies.for_url(url)
-    handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
+    """Fetch it next to its place, then put it there as a whole. Raises OSError, ValueError, HTTPException."""
     part = target.with_name(f".{target.name}.part")
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     try:
+        deadline = Deadline(DOWNLOAD_S)
         with (
-            urllib.request.build_opener(handler).open(url, timeout=STALLED_S) as answer,
+            opened(url, deadline, stalled_s=STALLED_S, proxy_for=proxies.for_url) as answer,
             part.open("wb") as file,
         ):
-            copy_bounded(answer, file)
+            for piece in pieces(answer, deadline, MAX_ARCHIVE_BYTES):
+                file.write(piece)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def copy_bounded(answer: http.client.HTTPResponse, file: BinaryIO) -> None:
-    """All of an answer. Raises RefusedError and TimeoutError at the limits of size and time, and OSError."""
-    deadline, left = time.monotonic() + DOWNLOAD_S, MAX_ARCHIVE_BYTES
-    while piece := answer.read1(CHUNK):
-        left -= len(piece)
-        if left < 0:
-            raise RefusedError(f"it has more than {MAX_ARCHIVE_BYTES >> 30} GiB")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"it did not arrive within {DOWNLOAD_S / 3600:.0f} hours")
-        file.write(piece)
 
 
 def require_digest(archive: Path, wanted: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import socket
 import subprocess
 import sys
@@ -13,11 +12,11 @@ import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_host
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.modules import harbor_installer, harbor_preflight
 
 from .harbor_programs import INSTALL, composes, docker_does, lines, older, play, programs
@@ -104,17 +103,18 @@ def test_an_installer_is_downloaded_as_a_whole_or_not_at_all(tmp_path: Path) -> 
 
 
 def test_a_download_ends_at_its_size_and_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = itertools.count()
-    monkeypatch.setattr(harbor_installer, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    monkeypatch.setattr(harbor_installer, "MAX_ARCHIVE_BYTES", 10 * harbor_installer.CHUNK)
-    endless = SimpleNamespace(read1=lambda size: b"x" * size)
-    with (tmp_path / "part").open("wb") as file:
-        with pytest.raises(harbor_installer.RefusedError, match="GiB"):
-            harbor_installer.copy_bounded(endless, file)
-        assert file.tell() == 10 * harbor_installer.CHUNK
-        monkeypatch.setattr(harbor_installer, "DOWNLOAD_S", 5.0)
-        with pytest.raises(TimeoutError, match="did not arrive"):
-            harbor_installer.copy_bounded(endless, file)
+    (tmp_path / "served").mkdir()
+    tarball(tmp_path / "served/h.tgz")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url, place = f"http://127.0.0.1:{server.server_address[1]}/h.tgz", tmp_path / "h.tgz"
+        for name, value, because in (("MAX_ARCHIVE_BYTES", 10, "10 bytes"), ("DOWNLOAD_S", 0, "arrive")):
+            with monkeypatch.context() as patched, pytest.raises((ValueError, TimeoutError), match=because):
+                patched.setattr(harbor_installer, name, value)
+                harbor_installer.download(url, Proxies(), place)
+            assert not list(tmp_path.glob("*h.tgz*"))
+        server.shutdown()
 
 
 def test_a_server_that_speaks_no_http_and_a_key_that_is_none_are_refused_in_words(tmp_path: Path) -> None:

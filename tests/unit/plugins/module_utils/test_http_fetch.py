@@ -1,0 +1,229 @@
+"""What nodes fetch ends at one deadline, and follows no redirect out of TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import ssl
+import threading
+import urllib.error
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import (
+    MAX_REDIRECTS,
+    Deadline,
+    opened,
+    pieces,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch import fetcher
+from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import unreachable
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
+from ansible_collections.clusterctl.cluster.plugins.modules import (
+    apt_source,
+    cluster_certificate,
+    harbor_installer,
+)
+
+BYTES_S = 0.02
+# A deadline that starts again with each byte would be over by then: 8 s.
+MANY_BYTES = 400
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextlib.contextmanager
+def server(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[Any]]]:
+    """Its address, and the headers of each request by then."""
+    asked: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers)
+            with contextlib.suppress(OSError):
+                answer(self)
+
+        do_HEAD = do_CONNECT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        made.daemon_threads = True
+        if context is not None:
+            made.socket = context.wrap_socket(made.socket, server_side=True)
+        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"127.0.0.1:{made.server_port}", asked
+        made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
+    """A server's context, and the file of its authority."""
+    root = tmp_path_factory.mktemp("tls")
+    authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
+    pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)
+    cluster_certificate.save(pair, root / "s.crt", root / "s.key", Vault({}))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(root / "s.crt", root / "s.key")
+    (root / "ca.crt").write_bytes(authority.certificate_pem())
+    return context, root / "ca.crt"
+
+
+def redirect(target: str, code: int = 302) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(code)
+        handler.send_header("Location", target)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return answer
+
+
+def good(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "4")
+    handler.end_headers()
+    handler.wfile.write(b"good")
+
+
+def trickle(handler: BaseHTTPRequestHandler) -> None:
+    """Headers that never end; or, after /body, a body."""
+    if handler.path == "/body":
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(MANY_BYTES * 2))
+        handler.end_headers()
+    else:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    for _ in range(MANY_BYTES):
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+        threading.Event().wait(BYTES_S)
+
+
+def fetched(url: str, seconds: float = 30.0, max_bytes: int = 1 << 20, **words: Any) -> bytes:
+    deadline = Deadline(seconds)
+    with opened(url, deadline, **words) as answer:
+        return b"".join(pieces(answer, deadline, max_bytes))
+
+
+def test_a_redirect_within_tls_and_one_to_tls_are_followed(tls: tuple[ssl.SSLContext, Path]) -> None:
+    context = ssl.create_default_context(cafile=tls[1])
+    with server(good, tls[0]) as (end, _), server(redirect(f"https://{end}/"), tls[0]) as (start, _):
+        assert fetched(f"https://{start}/", context=context) == b"good"
+        with server(redirect(f"https://{start}/")) as (plain, _):
+            assert fetched(f"http://{plain}/", context=context) == b"good"
+    with server(good) as (end, _), server(redirect(f"http://{end}/")) as (plain, _):
+        assert fetched(f"http://{plain}/") == b"good"
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307])
+@pytest.mark.parametrize("target", ["http://{}/", "ftp://{}/"])
+def test_a_redirect_out_of_tls_is_refused_and_nobody_is_asked_there(
+    code: int, target: str, tls: tuple[ssl.SSLContext, Path]
+) -> None:
+    with server(good) as (end, asked), server(redirect(target.format(end), code), tls[0]) as (start, _):
+        with pytest.raises(urllib.error.URLError, match="without TLS"):
+            fetched(f"https://{start}/", context=ssl.create_default_context(cafile=tls[1]))
+        assert asked == []
+
+
+def test_every_program_of_a_node_refuses_it(
+    tls: tuple[ssl.SSLContext, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls[1]))
+    with server(good) as (end, asked), server(redirect(f"http://{end}/"), tls[0]) as (start, _):
+        url = f"https://{start}/"
+        assert "without TLS" in unreachable([url], Proxies())[url]
+        with pytest.raises(OSError, match="without TLS"):
+            apt_source.fetch(url, Proxies())
+        with pytest.raises(OSError, match="without TLS"):
+            harbor_installer.download(url, Proxies(), tmp_path / "h.tgz")
+        with pytest.raises(OSError, match="without TLS"):
+            fetcher(f"{start}/a", "", tmp_path)("sha256:1")
+        assert asked == []
+
+
+def test_redirects_have_an_end_and_the_bodies_of_them_are_not_read() -> None:
+    def onwards(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", f"/{len(asked)}")
+        handler.end_headers()
+        for _ in range(MANY_BYTES):
+            handler.wfile.write(b"x" * 65536)
+            threading.Event().wait(BYTES_S)
+
+    with server(onwards) as (start, asked):
+        with pytest.raises(urllib.error.HTTPError, match="infinite loop"):
+            fetched(f"http://{start}/", 5.0)
+        assert len(asked) == MAX_REDIRECTS + 1
+
+
+@pytest.mark.parametrize("path", ["/headers", "/body"])
+def test_bytes_that_trickle_do_not_move_the_deadline(path: str) -> None:
+    with server(trickle) as (start, _), pytest.raises(TimeoutError, match="did not arrive within"):
+        fetched(f"http://{start}{path}", 0.5)
+
+
+def test_the_answer_of_a_proxy_is_bounded_too() -> None:
+    with server(trickle) as (proxy, _), pytest.raises((TimeoutError, urllib.error.URLError), match="arrive"):
+        fetched("https://registry.example.org/", 0.5, proxy_for=lambda _: f"http://{proxy}")
+
+
+def test_silence_ends_before_the_deadline() -> None:
+    quiet = threading.Event()
+    with server(lambda _: quiet.wait(30) and None) as (start, _):
+        with pytest.raises(OSError, match="timed out"):
+            fetched(f"http://{start}/", 30.0, stalled_s=0.2)
+        quiet.set()
+
+
+def test_an_answer_that_is_too_large_or_not_whole_is_refused() -> None:
+    def short(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "9")
+        handler.end_headers()
+        handler.wfile.write(b"good")
+
+    with server(short) as (start, _), pytest.raises(ConnectionError, match="last byte"):
+        fetched(f"http://{start}/")
+    with server(good) as (start, _), pytest.raises(ValueError, match="more than 3 bytes"):
+        fetched(f"http://{start}/", max_bytes=3)
+
+
+def test_whom_a_proxy_redirects_to_never_gets_the_proxys_password() -> None:
+    with server(good) as (end, asked), server(redirect(f"http://{end}/")) as (proxy, first):
+        proxies = {"http://mirror.example.org/": f"http://ops:s3cr3t@{proxy}"}
+        assert fetched("http://mirror.example.org/", proxy_for=lambda url: proxies.get(url, "")) == b"good"
+        assert first[0]["Proxy-Authorization"]
+        assert asked[0]["Proxy-Authorization"] is None
+
+
+def test_nothing_else_on_nodes_opens_an_address(repository: Path) -> None:
+    opens = re.compile(r"\b(urlopen|build_opener|urlretrieve|open_url|fetch_url)\b|import requests")
+    found = {
+        path.name for path in (repository / "plugins").rglob("*.py") if opens.search(path.read_text("utf-8"))
+    }
+    assert found == {"http_fetch.py"}
+
+
+def test_no_task_follows_a_redirect(repository: Path) -> None:
+    names = ("ansible.builtin.uri", "ansible.builtin.get_url")
+    tasks: list[dict[str, Any]] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            tasks.extend(value[name] for name in names if name in value)
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            collect(each)
+
+    for path in (*(repository / "roles").rglob("*.yml"), *(repository / "playbooks").rglob("*.yml")):
+        if path.parent.name not in ("templates", "files"):
+            collect(yaml.safe_load(path.read_text("utf-8")))
+    assert tasks
+    assert {task.get("follow_redirects") for task in tasks} == {"none"}
