@@ -33,6 +33,7 @@ from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_failures import LOST, REFUSED_BY_SUDO, reason
 from clusterctl.cluster.ssh_options import ALONE, CLOSED, as_words
+from clusterctl.cluster.sudo_password import PasswordTrial
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import python_command
 
@@ -63,16 +64,14 @@ REFUSED = "@@clusterctl-sudo-refused@@"
 AFTER_MARK = f'while IFS= read -r line; do [ "$line" = "{START}" ] && exec "$@"; done; exit 125'
 
 TRIAL_S = 10.0
-
-
-class PasswordRefusedError(NodeUnreachableError):
-    """sudo does not take the password: nothing more may be tried with it."""
+# Of hosts that are asked only to see whether another lies: each that is down costs a login's time.
+MAX_WITNESSES_ASKED = 4
 
 
 class OpenSshTransport:
     """Runs commands as root on the inventory's hosts. Safe from many threads; a context manager.
 
-    sudo's password is tried once a host, and on one host alone until one has taken it.
+    sudo's password is tried once a host, and on one host at a time until `PasswordTrial` knows what it is.
 
     Raises ClusterctlError: ``ssh.missing`` where this machine has no ssh, and as inventory_arguments does.
     """
@@ -96,9 +95,7 @@ class OpenSshTransport:
         self._sessions = threading.BoundedSemaphore(PARALLEL_SESSIONS)
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
-        self._trial = threading.Lock()
-        self._is_right = False
-        self._refused: dict[str, str] = {}
+        self._trial = PasswordTrial()
         self._environment = {**os.environ, **self._askpass()}
 
     def __enter__(self) -> Self:
@@ -117,19 +114,18 @@ class OpenSshTransport:
         host = self._host(node)
         self._connect(host)
         if self._passwords.become is not None:
-            self._try_password(host)
+            self._trial.require(node, lambda: self._run(host, ["true"], "", TRIAL_S))
         return self._run(host, argv, stdin, timeout_s)
 
-    def _try_password(self, host: Host) -> None:
-        """Until a host has taken it ask one alone: all may share the account that wrong ones lock."""
-        with self._trial:
-            if host.name in self._refused:
-                raise PasswordRefusedError(host.name, self._refused[host.name])
-            if self._refused and not self._is_right:
-                because = f"the password was not tried: sudo refused it on {next(iter(self._refused))}"
-                raise PasswordRefusedError(host.name, because)
-            if not self._is_right:
-                self._run(host, ["true"], "", TRIAL_S)
+    def is_password_taken(self) -> bool:
+        """Whether sudo took the password on any host: some are asked now, if none of those before did."""
+        unasked = [name for name in self._hosts if not self._trial.knows(name)]
+        for name in unasked[:MAX_WITNESSES_ASKED]:
+            if self._trial.was_taken or self._trial.is_wrong:
+                break
+            with contextlib.suppress(NodeUnreachableError):
+                self.run(name, ["true"], timeout_s=TRIAL_S)
+        return self._trial.was_taken
 
     def _run(self, host: Host, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
         node, become = host.name, self._passwords.become
@@ -168,11 +164,11 @@ class OpenSshTransport:
             because = (
                 f"sudo refuses us: {one_line(refused[1]) if refused else 'it did not take the password'}"
             )
-            self._refused.setdefault(node, because)
-            raise PasswordRefusedError(node, because)
+            raise self._trial.refuse(node, because)
         if refused:
             raise NodeUnreachableError(node, f"sudo refuses us: {one_line(refused[1])}")
-        self._is_right = self._is_right or become is not None
+        if become is not None:
+            self._trial.take(node)
         return Completed(done.returncode, done.stdout, done.stderr, taken)
 
     def forwarding(self, node: str, name: str, port: int) -> subprocess.Popen[bytes]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from clusterctl import console
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.inventory import load_anew
-from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.engine.events import HostLooked
 from clusterctl.engine.wording import counted
 from clusterctl.errors import ClusterctlError
@@ -160,7 +161,7 @@ class DriftProbe:
 
 def _password_refused(error: PasswordRefusedError) -> ClusterctlError:
     return ClusterctlError(
-        f"{error.because}; it was not tried again, and no host was changed",
+        f"{error.because}; it was tried on no further host, and no host was changed",
         code="access.sudo-password",
         where=error.node,
         hint="Give the right password. If only this host has another one: clusterctl hosts quarantine "

@@ -15,7 +15,8 @@ from clustercheck.parse.document import read_answer
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.content import content_root
 from clusterctl.interpreter import python_command, python_environment
 from clusterctl.rollout.drift import payload
@@ -33,17 +34,23 @@ Answers = Mapping[str, Mapping[str, Any]] | str
 def replay_on_hosts(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dict[str, Answers]:
     """Returns the answers of each host; sends the payload to hosts that lack it.
 
-    Raises PasswordRefusedError at the first host whose sudo refuses the password; then no other is asked.
+    Raises PasswordRefusedError where several hosts refuse sudo's password, or none took it: then no other is
+    asked. A host that is the only one to refuse it answers with that.
     """
     questions = {host: lambda host=host: _replay_on_host(host, calls[host], transport) for host in calls}
     answers: dict[str, Answers] = {}
+    refused: PasswordRefusedError | None = None
     for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=MAX_PARALLEL):
         if isinstance(ended.error, PasswordRefusedError):
-            raise ended.error
+            refused = refused or ended.error
+            if ended.error.is_wrong:
+                break
         if ended.value is None:
             answers[ended.name] = one_line(str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s"))
         else:
             answers[ended.name] = ended.value
+    if refused is not None and not (answers.keys() == calls.keys() and transport.is_password_taken()):
+        raise refused
     return answers
 
 

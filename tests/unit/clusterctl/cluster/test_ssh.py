@@ -15,7 +15,8 @@ from clustercheck.launch.transport import NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
-from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError, reason, remote_command
+from clusterctl.cluster.ssh import OpenSshTransport, reason, remote_command
+from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
 
 # Notes its arguments; logs in where -f is given; else runs the last word with the shell, as sshd does.
@@ -226,7 +227,7 @@ class TestSudo:
                     transport.run("gpu01", ["cat"], stdin='{"order": 1}\n', timeout_s=10)
         assert (ssh / "attempts").read_text() == "wrong\n"
 
-    def test_one_host_that_refuses_the_password_is_the_only_one_that_is_asked(self, ssh, tmp_path):
+    def test_a_password_that_two_hosts_refuse_is_tried_on_no_other(self, ssh, tmp_path):
         names = [f"gpu{number:02d}" for number in range(12)]
         passwords = Passwords(become=SecretStr("wrong"))
 
@@ -240,8 +241,50 @@ class TestSudo:
             ThreadPoolExecutor(12) as pool,
         ):
             said = list(pool.map(ask, names))
-        assert (ssh / "attempts").read_text() == "wrong\n"
-        assert sum("was not tried: sudo refused it on gpu" in one for one in said) == 11
+        assert (ssh / "attempts").read_text() == "wrong\n" * 2
+        assert sum("was not tried: sudo refused it on gpu" in one for one in said) == 10
+
+    def test_one_host_that_refuses_the_password_keeps_it_from_no_other(self, ssh, tmp_path):
+        passwords = Passwords(become=SecretStr("open sesame"))
+        hosts = [host(f"gpu0{number}") for number in range(1, 5)]
+        with OpenSshTransport(ClusterDirectory(tmp_path), hosts, passwords) as transport:
+            right = (ssh / "sudo").read_text()
+            (ssh / "sudo").write_text(right.replace("open sesame", "another"))
+            with pytest.raises(PasswordRefusedError, match="1 incorrect") as caught:
+                transport.run("gpu01", ["true"], timeout_s=10)
+            assert not caught.value.is_wrong
+            (ssh / "sudo").write_text(right)
+            assert transport.is_password_taken()
+            for name in ("gpu02", "gpu03", "gpu04"):
+                assert transport.run(name, ["echo", "x"], timeout_s=10).stdout == "x\n"
+            with pytest.raises(PasswordRefusedError, match="1 incorrect"):
+                transport.run("gpu01", ["true"], timeout_s=10)
+
+    def test_one_host_that_takes_a_wrong_password_does_not_have_it_tried_everywhere(self, ssh, tmp_path):
+        """It could lock the account that all share."""
+        passwords = Passwords(become=SecretStr("wrong"))
+        names = [f"gpu{number:02d}" for number in range(12)]
+        with OpenSshTransport(ClusterDirectory(tmp_path), map(host, names), passwords) as transport:
+            honest = (ssh / "sudo").read_text()
+            (ssh / "sudo").write_text(honest.replace("open sesame", "wrong"))
+            transport.run("gpu00", ["true"], timeout_s=10)
+            (ssh / "sudo").write_text(honest)
+            (ssh / "attempts").unlink()
+
+            def ask(name):
+                with pytest.raises(PasswordRefusedError):
+                    transport.run(name, ["true"], timeout_s=10)
+
+            with ThreadPoolExecutor(11) as pool:
+                list(pool.map(ask, names[1:]))
+        assert (ssh / "attempts").read_text() == "wrong\n" * 2
+
+    def test_where_nobody_takes_it_no_more_than_two_are_asked(self, ssh, tmp_path):
+        passwords = Passwords(become=SecretStr("wrong"))
+        names = [f"gpu{number:02d}" for number in range(5)]
+        with OpenSshTransport(ClusterDirectory(tmp_path), map(host, names), passwords) as transport:
+            assert not transport.is_password_taken()
+        assert (ssh / "attempts").read_text() == "wrong\n" * 2
 
     def test_where_one_host_has_taken_it_another_that_refuses_stands_for_itself(self, ssh, tmp_path):
         passwords = Passwords(become=SecretStr("open sesame"))

@@ -60,7 +60,7 @@ def probe_of(inventory, hosts):
     return DriftProbe(Bare(directory=directory, extra_vars={}), chosen, Passwords(), digest, True, False)
 
 
-def answering(monkeypatch, run):
+def answering(monkeypatch, run, *, is_password_taken=False):
     """SSH as the drift probe knows it, answered by ``run(node, stdin)``."""
 
     class Transport:
@@ -75,5 +75,8 @@ def answering(monkeypatch, run):
 
         def run(self, node, _argv, *, stdin, timeout_s):
             return run(node, stdin)
+
+        def is_password_taken(self):
+            return is_password_taken
 
     monkeypatch.setattr("clusterctl.rollout.drift.probe.OpenSshTransport", Transport)

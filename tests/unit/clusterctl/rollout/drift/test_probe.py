@@ -11,7 +11,7 @@ import pytest
 from clustercheck.launch.transport import Completed
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.ssh import PasswordRefusedError
+from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.drift import replay
 from clusterctl.rollout.drift.calls import CONTROLLER
@@ -45,13 +45,14 @@ def test_a_full_disk_is_reported_for_the_host_that_cannot_be_recorded(inventory,
     assert kept == ["gpu02"]
 
 
-def test_a_password_that_one_host_refuses_ends_the_inspection(inventory, monkeypatch):
+def test_a_password_that_is_wrong_ends_the_inspection(inventory, monkeypatch):
     """Asked on, every host would count a wrong attempt; the whole road would be one more on each."""
     asked = []
 
     def refused(node, _stdin):
         asked.append(node)
-        raise PasswordRefusedError(node, "sudo refuses us: 1 incorrect password attempt")
+        said = "sudo refuses us: 1 incorrect password attempt"
+        raise PasswordRefusedError(node, said, is_wrong=len(asked) > 1)
 
     answering(monkeypatch, refused)
     monkeypatch.setattr(replay, "MAX_PARALLEL", 2)
@@ -59,7 +60,25 @@ def test_a_password_that_one_host_refuses_ends_the_inspection(inventory, monkeyp
     with pytest.raises(ClusterctlError, match="sudo refuses us") as caught:
         probe_of(inventory, hosts).inspect()
     assert caught.value.code == "access.sudo-password"
-    assert len(asked) <= 3
+    assert len(asked) <= 4
+
+
+@pytest.mark.parametrize("is_password_taken", [True, False])
+def test_one_host_that_refuses_it_ends_nothing_where_another_takes_it(
+    inventory, monkeypatch, is_password_taken
+):
+    def refused(node, _stdin):
+        raise PasswordRefusedError(node, "sudo refuses us: 1 incorrect password attempt")
+
+    answering(monkeypatch, refused, is_password_taken=is_password_taken)
+    monkeypatch.setattr("clusterctl.rollout.drift.probe.note", lambda *_: None)
+    probe = probe_of(inventory, inventory.hosts[:1])
+    if is_password_taken:
+        report = probe.inspect()
+        assert "sudo refuses us" in str(report.differing["gpu01"])
+    else:
+        with pytest.raises(ClusterctlError, match="sudo refuses us"):
+            probe.inspect()
 
 
 def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
