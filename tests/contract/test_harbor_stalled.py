@@ -14,6 +14,7 @@ from tests.support.hostile_server import Hostile, endless, hostile, whole
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import answers, client, reconcile
+from clusterctl.registry.harbor.change import Action, HarborChange
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.site import each
 from clusterctl.registry.oci import deadline
@@ -120,3 +121,25 @@ def test_calls_in_parallel_have_the_deadline_of_who_makes_them(tmp_path: Path) -
         stack.enter_context(deadline.within(1000))
         left = each(site, lambda _: deadline.time_left(), range(3))
     assert all(0 < one <= 1000 for one in left)
+
+
+def test_what_a_harbor_lists_for_pruning_is_deleted_within_one_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says itself how many objects nobody declared."""
+    monkeypatch.setattr(reconcile, "APPLY_S", SOON_S)
+
+    def answer(head: str) -> Iterator[bytes]:
+        return whole(b"") if is_login(head) else slowly(whole(b""), threading.Event())
+
+    with hostile(answer) as server, site_of(f"http://{server.host}", tmp_path) as site:
+
+        def deletion(number: int) -> HarborChange:
+            act = lambda: site.client.delete("robot", f"/robots/{number}")  # noqa: E731
+            return HarborChange("robot", str(number), Action.DELETE, act)
+
+        made = reconcile.ReconcilePlan([[deletion(number) for number in range(200)]])
+        applied = reconcile.apply(site, made, lambda _: None)
+    assert applied.stopped is not None
+    assert applied.stopped.code == "registry.api-unreachable"
+    assert len(server.asked) < 50

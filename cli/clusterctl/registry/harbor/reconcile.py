@@ -44,6 +44,8 @@ ENDS_ALL = (
 
 # For all that is read before anything is changed.
 PLAN_S = 1800.0
+# For all that is changed: thousands of objects take minutes.
+APPLY_S = 3600.0
 
 
 @dataclass
@@ -198,7 +200,15 @@ def _never(site: Site, need: Subject) -> str:
 
 
 def apply(site: Site, made: ReconcilePlan, tell: Callable[[ChangeOutcome], None]) -> Applied:
-    """Do it. One object that fails does not keep others from being done, except those that need it."""
+    """Do it, within APPLY_S. One object that fails keeps only those from being done that need it.
+
+    With `--prune` Harbor itself says how much there is to do.
+    """
+    with within(APPLY_S):
+        return _apply(site, made, tell)
+
+
+def _apply(site: Site, made: ReconcilePlan, tell: Callable[[ChangeOutcome], None]) -> Applied:
     applied = Applied(made)
     lacking: set[Subject] = set()
     lock, over = threading.Lock(), threading.Event()

@@ -10,7 +10,11 @@ from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Manifest
+
+# For all that is read before anything is removed, and for all that is removed.
+PLAN_S, REMOVE_S = 1800.0, 1800.0
 
 
 @dataclass
@@ -25,10 +29,17 @@ class Pruning:
 def plan(
     brought: Sequence[Brought], images: Sequence[LockedImage], registry: Registry, name: str
 ) -> list[Pruning]:
-    """What of the record no image of the lock is. Removes nothing.
+    """What of the record no image of the lock is, found within PLAN_S. Removes nothing.
 
     A manifest that belongs to an image that stays, too, is not among them.
     """
+    with within(PLAN_S):
+        return _plan(brought, images, registry, name)
+
+
+def _plan(
+    brought: Sequence[Brought], images: Sequence[LockedImage], registry: Registry, name: str
+) -> list[Pruning]:
     wanted = {(image.target, image.digest) for image in images}
     there = [one for one in brought if one.registry == name]
     gone = [one for one in there if (one.repository, one.digest) not in wanted]
@@ -45,7 +56,12 @@ def plan(
 
 
 def run_prunings(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
-    """Remove what was planned, lists before what they list; those that are gone certainly."""
+    """Remove what was planned within REMOVE_S, lists before what they list; those that are gone certainly."""
+    with within(REMOVE_S):
+        return _remove(prunings, registry)
+
+
+def _remove(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
     gone = []
     for pruning in prunings:
         if pruning.error is not None:

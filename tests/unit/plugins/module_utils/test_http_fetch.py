@@ -56,7 +56,7 @@ def server(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[tu
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
         made.daemon_threads = True
         if context is not None:
-            made.socket = context.wrap_socket(made.socket, server_side=True)
+            made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         yield f"127.0.0.1:{made.server_port}", asked
         made.shutdown()
