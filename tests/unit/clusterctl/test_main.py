@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -96,6 +97,29 @@ def test_completion_prints_a_script(shell: str) -> None:
     done = call("completion", shell)
     assert done.returncode == 0
     assert "_CLUSTERCTL_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_tab_runs_the_installed_program_and_no_file_that_was_typed(
+    tmp_path: Path, is_installed: bool
+) -> None:
+    installed, planted = tmp_path / "bin/clusterctl", tmp_path / "work/clusterctl"
+    for file, does in ((installed, "echo plain,validate"), (planted, "touch ran")):
+        file.parent.mkdir()
+        file.write_text(f"#!/bin/sh\n{does}\n")
+        file.chmod(0o755)
+    path = f"{installed.parent}:{os.environ['PATH']}" if is_installed else "/usr/bin:/bin"
+    script = call("completion", "bash").stdout
+    tab = (
+        "COMP_WORDS=(./clusterctl val) COMP_CWORD=1; _clusterctl_completion ./clusterctl val ./clusterctl; "
+        'echo "${COMPREPLY[*]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\n{tab}"],
+        cwd=planted.parent, env={"PATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("validate\n" if is_installed else "\n", "")
+    assert not (planted.parent / "ran").exists()
 
 
 def test_version_is_the_packages_and_the_newest_of_the_changelog(repository: Path) -> None:
