@@ -26,9 +26,9 @@ from clusterctl.cluster.bounded_file import (
 from clusterctl.cluster.groups import REGISTRY
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.secret_files import decrypt_text
-from clusterctl.cluster.spec import role_defaults, setting
+from clusterctl.cluster.spec import role_defaults
 from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
-from clusterctl.cluster.templating import HiddenText
+from clusterctl.cluster.templating import DeclaredVariables, HiddenText
 from clusterctl.cluster.trust import find_objection_on_way
 from clusterctl.errors import ClusterctlError
 
@@ -62,9 +62,13 @@ FILES: Mapping[str, ControllerFile] = {
     "registry_controller_dir": ControllerFile(is_directory=True),
 }
 
+# Roles make names of files in those directories from these.
+NAMES = ("harbor_hostname", "registry_hostname")
+
 
 def require_trusted_files(inventory: Inventory) -> None:
-    """Refuse what another user could have written, or could put there before a role reads it.
+    """Refuse what another user could have written, or could put there before a role reads it, and a path on
+    which a node would have a say.
 
     Raises ClusterctlError (``settings.untrusted-file``, ``settings.value``, ``inventory.template``,
     ``cluster.secret-exposed``, ``registry.secret-file``, ``secrets.vault``; exit 2).
@@ -80,9 +84,14 @@ def require_trusted_files(inventory: Inventory) -> None:
 
 def _named(host: Host) -> Iterator[tuple[str, str]]:
     """The settings that are not left at their defaults, which name what the cluster directory has."""
+    variables = DeclaredVariables({**role_defaults(), **host.variables}, host.context, host.name)
+    is_registry = REGISTRY in host.groups
+    for name in NAMES:
+        if is_registry and name in host.variables:
+            variables.value(name)
     for name, file in FILES.items():
-        is_used = file.on_nodes or REGISTRY in host.groups
-        if is_used and _is_set(host, name) and (value := setting(host, name)):
+        is_used = file.on_nodes or is_registry
+        if is_used and _is_set(host, name) and (value := variables.value(name)):
             yield name, value if isinstance(value, str) else str(value)
 
 

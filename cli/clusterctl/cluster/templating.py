@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster.secret_files import decrypt_value
 from clusterctl.cluster.template_process import NOT_SET, PROCESS, TemplateFailedError
 from clusterctl.errors import ClusterctlError
@@ -13,6 +14,9 @@ DEEPEST = 20
 MAX_TEMPLATE = 65_536
 VAULT_KEY = "__ansible_vault"
 UNSAFE_KEY = "__ansible_unsafe"
+# Facts, and Ansible's own variables; but these the inventory alone sets.
+FACT, HOSTVARS = "ansible_", "hostvars"
+OF_CONNECTION = frozenset({"ansible_host", "ansible_port", "ansible_user"})
 
 
 class HiddenText(str):
@@ -91,8 +95,7 @@ class Variables:
             raise self._refusal(name, f"is a template of more than {MAX_TEMPLATE} characters")
 
         def look_up(wanted: str) -> Any:
-            raw = self._values.get(wanted)
-            return NOT_SET if raw is None else self._evaluated(wanted, raw, depth + 1, encrypted)
+            return self._named(name, wanted, depth, encrypted)
 
         try:
             value = PROCESS.evaluate(text, look_up, self._context)
@@ -101,6 +104,11 @@ class Variables:
             raise self._refusal(name, f"cannot be evaluated here: {because}") from None
         return HiddenText(value) if encrypted and isinstance(value, str) else value
 
+    def _named(self, name: str, wanted: str, depth: int, encrypted: set[str]) -> Any:
+        """What ``wanted`` is in the template of ``name``."""
+        raw = self._values.get(wanted)
+        return NOT_SET if raw is None else self._evaluated(wanted, raw, depth + 1, encrypted)
+
     def _refusal(self, name: str, because: str, hint: str = "") -> ClusterctlError:
         return ClusterctlError(
             f"the variable {name} of {self._owner} {because}",
@@ -108,3 +116,24 @@ class Variables:
             where=f"{self._owner}: {name}",
             hint=hint or "Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
         )
+
+
+class DeclaredVariables(Variables):
+    """The same, where a node must have no say: what Ansible learns from hosts, or while it runs, is refused.
+
+    Also where a filter would give it a default as long as nothing is known of the host.
+    """
+
+    def __init__(self, values: Mapping[str, Any], context: Mapping[str, Any], owner: str) -> None:
+        super().__init__(values, {key: value for key, value in context.items() if key != HOSTVARS}, owner)
+
+    def _named(self, name: str, wanted: str, depth: int, encrypted: set[str]) -> Any:
+        is_fact = wanted.startswith(FACT) and wanted not in OF_CONNECTION
+        if is_fact or wanted == HOSTVARS or self._values.get(wanted) is None:
+            raise self._refusal(
+                name,
+                f"uses {shortened(wanted, 80)}, which a host could choose: Ansible knows it only later",
+                "It is part of a path on this machine. Write it out, or use only variables that the "
+                "inventory sets for this host.",
+            )
+        return super()._named(name, wanted, depth, encrypted)

@@ -360,3 +360,45 @@ def test_what_clusterctl_reads_itself_is_compared_there(
     with pytest.raises(ClusterctlError) as found:
         read(kind, site / "file.pem")
     assert said in found.value.what
+
+
+@pytest.mark.parametrize("name", [*FILES, "harbor_hostname", "registry_hostname"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ansible_hostname }}.pem",
+        "/x/{{ ansible_hostname | default('a') }}.pem",
+        "/x/{{ (ansible_facts | default({})).hostname | default('a') }}.pem",
+        "/x/{{ hostvars['registry01'].ansible_hostname | default('a') }}.pem",
+        "/x/{{ hostvars['registry01'].ansible_facts.hostname | default('a') }}.pem",
+        "/x/{{ (vars | default({})).ansible_hostname | default('a') }}.pem",
+        "/x/{{ 'a' if inventory_hostname == 'none' else ansible_local | default('a') }}.pem",
+        "/x/{% if ansible_hostname is defined %}{{ ansible_hostname }}{% else %}a{% endif %}.pem",
+        "/x/{{ __harbor_registered | default('a') }}.pem",
+        "/x/{{ site_part }}.pem",
+    ],
+)
+def test_a_path_in_which_a_node_has_a_say_is_refused(inventory: Make, name: str, template: str) -> None:
+    """With a default it would be another path here than for Ansible, which knows what the node says."""
+    site_part = "{{ ansible_nodename | default('a') }}"
+    error = refused(inventory(**{name: template, "site_part": site_part}), "inventory.template")
+    assert "a host could choose" in error.what
+
+
+def test_a_fact_that_the_inventory_sets_is_refused_too(inventory: Make) -> None:
+    """Plain Ansible may let a host's own override it."""
+    refused(
+        inventory(ansible_hostname="a", harbor_certificate="/x/{{ ansible_hostname }}"), "inventory.template"
+    )
+
+
+def test_a_path_of_the_inventorys_own_variables_is_taken(inventory: Make, site: Path) -> None:
+    require_trusted_files(
+        inventory(
+            ansible_host="file",
+            site_directory=str(site),
+            harbor_hostname="{{ registry_hostname }}",
+            registry_hostname="registry01",
+            harbor_certificate="{{ site_directory }}/{{ ansible_host }}.{{ 'pem' if inventory_dir else '' }}",
+        )
+    )
