@@ -43,6 +43,8 @@ USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
 # The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
 MAX_VALUE = 4096
+# Of one playbook: what hosts answered may stand in later arguments. An incomplete log is used for nothing.
+MAX_LOG_BYTES = 256 << 20
 
 
 def masked(value: Any, logged: Any, name: str = "") -> Any:
@@ -83,6 +85,7 @@ class CallbackModule(CallbackBase):
             self._descriptor = os.open(path, flags, 0o600)
         self._part, self._playbook = secrets.token_hex(8), ""
         self._logged: Counter[str] = Counter()
+        self._left = MAX_LOG_BYTES
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Several playbooks of one run write to the same file."""
@@ -130,5 +133,7 @@ class CallbackModule(CallbackBase):
         self._write(call)
 
     def _write(self, line: dict[str, Any]) -> None:
-        text = json.dumps({**line, "part": self._part}, default=str) + "\n"
-        os.write(self._descriptor, text.encode())
+        content = f"{json.dumps({**line, 'part': self._part}, default=str)}\n".encode()
+        self._left -= len(content)
+        if self._left >= 0:
+            os.write(self._descriptor, content)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from clusterctl.cluster.state_form import open_plain
 from clusterctl.engine.event_reading import parse
@@ -29,10 +32,24 @@ from clusterctl.runs.events import journal_lines
 DURABLE = (JobStarted, JobFinished, HostFinished, WaveFinished)
 
 
+# Of what one host says, in all. An honest one has some hundred KiB.
+MAX_HOST_BYTES = 32 << 20
+LEFT_OUT = "(left out: this host has said too much)"
+# What hosts fill, and what stands there instead.
+SAID: Mapping[str, Any] = {
+    "msg": LEFT_OUT, "label": LEFT_OUT, "stderr": (), "argument_errors": (), "items": (), "clusterctl": {},
+    "parts": (), "differs": (),
+}  # fmt: skip
+
+
 class Journal:
-    """Appends events to a file of mode 0600. A torn last line of an earlier writer is closed off first."""
+    """Appends events to a file of mode 0600. A torn last line of an earlier writer is closed off first.
+
+    Of a host that says more than MAX_HOST_BYTES what became of each task is kept, and its words are not.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._written: Counter[str] = Counter()
         self._descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
@@ -40,7 +57,11 @@ class Journal:
 
     def write(self, event: Event) -> None:
         """Append one event; job starts and ends of hosts are on the disk when this returns."""
+        host = getattr(event, "host", "")
+        if self._written[host] > MAX_HOST_BYTES and host and not isinstance(event, DURABLE):
+            event = _without_words(event)
         line = memoryview(as_line(event).encode())
+        self._written[host] += len(line)
         while line:
             line = line[os.write(self._descriptor, line) :]
         if isinstance(event, DURABLE):
@@ -58,6 +79,10 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _without_words(event: Event) -> Event:
+    return replace(event, **{name: value for name, value in SAID.items() if getattr(event, name, None)})
 
 
 def read(path: Path, about: bytes = b"") -> Iterator[Event]:

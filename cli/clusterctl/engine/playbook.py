@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -16,10 +17,10 @@ from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_options import CLOSED, as_words
-from clusterctl.cluster.state_form import open_plain
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
+from clusterctl.engine.bounded_log import BoundedLog
 from clusterctl.engine.event_reading import read_event
 from clusterctl.engine.events import Event, Interrupted
 from clusterctl.engine.failure import remedy_for
@@ -39,6 +40,7 @@ CAME_TO_ITS_END = frozenset({0, 2, 4, 6})
 MAX_LOG_READ = 1 << 20
 ANSIBLE_LOG = "ansible.log"
 MAX_ERROR = 2000
+MAX_NOTES = 100  # of events that were dropped: who causes one causes many
 ERROR_MARKS = ("[ERROR]", "ERROR!")
 # As in ansible.cfg, whose ssh_args ours replace.
 SHARED_CONNECTION = (
@@ -112,7 +114,7 @@ def run_playbook(
     ledger = Ledger(request.hosts)
     log_start = request.log.stat().st_size if request.log.is_file() else 0
 
-    watch = Watch(request.silence_limit_s)
+    watch, dropped = Watch(request.silence_limit_s), itertools.count(1)
 
     def tell(event: Event) -> None:
         watch.heard(event)
@@ -124,7 +126,8 @@ def run_playbook(
         try:
             event = read_event(line)
         except CannotReadError as error:
-            _note_in_log(request, f"an event of Ansible was dropped: {error}")
+            if next(dropped) <= MAX_NOTES:
+                _note_in_log(request, f"an event of Ansible was dropped: {error}")
             return
         if event is not None:
             tell(event)
@@ -226,9 +229,8 @@ def _head_of_log(request: PlaybookRequest) -> None:
 
 
 def _note_in_log(request: PlaybookRequest, note: str, *, before: str = "") -> None:
-    descriptor = open_plain(request.log, os.O_WRONLY | os.O_APPEND)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(f"{before}# {note}\n")
+    with BoundedLog(request.log) as log:
+        log.write(f"{before}# {note}\n".encode())
 
 
 def _left(

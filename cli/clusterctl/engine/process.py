@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -14,12 +15,14 @@ from pathlib import Path
 from types import FrameType
 
 from clusterctl.cluster.captured import limit_memory
-from clusterctl.cluster.state_form import open_plain
+from clusterctl.engine.bounded_log import MAX_LOG_BYTES, BoundedLog
 from clusterctl.runs.events import MAX_EVENT_BYTES
 
 POLL_S = 0.2
 # After a signal the next, stronger one follows when the child has not gone by then.
 GRACE_S = 8.0
+# What a child that is gone left in its pipes is read at once; what its orphans write has no end.
+DRAIN_S = 5.0
 # Ansible keeps all that a node prints. Its processes peak at 250 MiB (150 hosts, 64 forks); 16 times that.
 MEMORY_LIMIT_BYTES = 4 << 30
 # Beyond what `event_reading` takes: the rest of such a line is read and dropped.
@@ -86,6 +89,7 @@ def run(
     time_limit_s: float,
     grace_s: float = GRACE_S,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    log_limit_bytes: int = MAX_LOG_BYTES,
     hopeless: Callable[[], bool] = lambda: False,
     on_signal: Callable[[], None] = lambda: None,
 ) -> Ended:
@@ -94,15 +98,15 @@ def run(
     It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so. It and each
     process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others continue.
 
-    Its output is appended to ``log`` (mode 0600). A signal to us is passed on, ``on_signal`` hears of the
-    first, and the child, with all that
-    it started, is gone in bounded time. Must be called from the main thread: the child dies with it.
+    Its output is appended to ``log``, which gets no larger than ``log_limit_bytes`` and a few lines. A signal
+    to us is passed on, ``on_signal`` hears of the first, and the child, with all that it started, is gone in
+    bounded time. Must be called from the main thread: the child dies with it.
     """
     started = time.monotonic()
     reader, writer = os.pipe()
-    output = open_plain(log, os.O_WRONLY | os.O_APPEND)
+    output_reader, output = os.pipe()
     try:
-        with caught_signals() as caught:
+        with caught_signals() as caught, BoundedLog(log, log_limit_bytes) as kept:
             child = subprocess.Popen(
                 list(argv),
                 cwd=cwd,
@@ -118,21 +122,27 @@ def run(
                 start_new_session=True,
             )
             os.close(writer)
-            writer = -1
+            os.close(output)
+            writer = output = -1
+            events = LineSplitter()
+
+            def take(chunk: bytes) -> None:
+                for line in events.feed(chunk):
+                    on_line(line)
+
             try:
                 limit_memory(child, memory_limit_bytes)
                 ending = _Ending(
                     child, caught, deadline=started + time_limit_s, grace_s=grace_s, hopeless=hopeless,
                     on_signal=on_signal,
                 )  # fmt: skip
-                _pump(child, reader, on_line, on_tick, ending)
+                _pump(child, {reader: take, output_reader: kept.write}, on_tick, ending)
             finally:
                 kill_process_tree(child)
     finally:
-        os.close(reader)
-        os.close(output)
-        if writer >= 0:
-            os.close(writer)
+        for descriptor in (reader, output_reader, writer, output):
+            if descriptor >= 0:
+                os.close(descriptor)
     return Ended(child.returncode, caught.signal is not None, ending.timed_out, time.monotonic() - started)
 
 
@@ -198,25 +208,28 @@ class LineSplitter:
 
 def _pump(
     child: subprocess.Popen[bytes],
-    reader: int,
-    on_line: Callable[[bytes], None],
+    takers: Mapping[int, Callable[[bytes], None]],
     on_tick: Callable[[], None],
     ending: _Ending,
 ) -> None:
-    """Hand on lines until the child is gone. Its orphans may hold the pipe open: its end is not a sign."""
-    os.set_blocking(reader, False)
-    lines = LineSplitter()
-    open_ = True
+    """Hand on what comes by each pipe until the child is gone, and what it left in them. Its orphans may hold
+    them open, and write: an end of a pipe is not a sign."""
+    for reader in takers:
+        os.set_blocking(reader, False)
+    open_, gone_at = set(takers), math.inf
     while True:
         gone = child.poll() is not None
-        if open_ and select.select([reader], [], [], 0 if gone else POLL_S)[0]:
+        gone_at = min(gone_at, time.monotonic()) if gone else gone_at
+        ready = select.select(sorted(open_), [], [], 0 if gone else POLL_S)[0] if open_ else []
+        for reader in ready:
             chunk = os.read(reader, 1 << 16)
-            open_ = bool(chunk)
-            for line in lines.feed(chunk):
-                on_line(line)
-            if gone:
-                continue
-        elif not open_ and not gone:
+            if chunk:
+                takers[reader](chunk)
+            else:
+                open_.discard(reader)
+        if gone and ready and time.monotonic() < gone_at + DRAIN_S:
+            continue
+        if not open_ and not gone:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(POLL_S)
         on_tick()

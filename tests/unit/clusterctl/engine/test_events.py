@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import journal as journal_module
 from clusterctl.engine import mutex
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
@@ -70,6 +71,25 @@ def test_a_torn_last_line_hides_nothing_before_or_after_it(tmp_path):
         journal.write(JobFinished(3.0, "gpu02", "j2.2", recovered=True))
     assert [job.host for job in open_jobs(path)] == ["gpu01"]
     assert len(list(read(path))) == 3
+
+
+def test_a_host_that_says_too_much_is_journalled_without_its_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "MAX_HOST_BYTES", 5000)
+    path = tmp_path / "journal.jsonl"
+    job = JobStarted(1.0, "gpu01", "j1.1", results_file="/x/j1.1")
+    with Journal(path) as journal:
+        for _ in range(100):
+            journal.write(result(status="failed", msg="x" * 1000, stderr=["y" * 1000], code="packages.source-down"))
+        journal.write(job)
+        journal.write(TaskResult(1.0, "gpu02", "t1", "failed", msg="z" * 1000))
+    assert path.stat().st_size < 5000 + 2 * 2500 + 100 * 250
+    events = list(read(path))
+    assert len(events) == 102
+    assert {one.status for one in events[:100]} == {"failed"}
+    assert "said too much" in events[99].msg
+    assert events[99].code == "packages.source-down"
+    assert events[100] == job
+    assert events[101].msg == "z" * 1000
 
 
 def test_a_diffs_text_stays_out_of_the_journal():

@@ -1,0 +1,87 @@
+"""What a program prints without end fills no disk, and its last words are kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterctl.engine import process
+from clusterctl.engine.bounded_log import TAIL_BYTES, BoundedLog
+from clusterctl.engine.process import Ended
+
+
+def test_what_fits_is_written_as_it_comes_and_of_the_rest_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    with BoundedLog(path, 10, 4) as log:
+        log.write(b"0123")
+        assert path.read_bytes() == b"0123"
+        log.write(b"456789ab")
+        log.write(b"cdefgh")
+    first, note, last = path.read_text().splitlines()
+    assert (first, last) == ("0123456789", "efgh")
+    assert "4 bytes are left out here" in note
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_limit_is_that_of_the_file_whoever_wrote_to_it_before(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    for _ in range(3):
+        with BoundedLog(path, 10, 2) as log:
+            log.write(b"x" * 100)
+    assert path.read_text().count("are left out here") == 3
+    assert path.stat().st_size < 3 * 100
+
+
+def test_what_just_fits_leaves_no_note(tmp_path: Path) -> None:
+    with BoundedLog(tmp_path / "x.log", 10, 4) as log:
+        log.write(b"0123456789abcd")
+    assert (tmp_path / "x.log").read_bytes() == b"0123456789abcd"
+
+
+def ran(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Ended, bytes, list[bytes]]:
+    lines: list[bytes] = []
+    monkeypatch.setattr(process, "DRAIN_S", 0.2)
+    ended = process.run(
+        [sys.executable, "-c", code], cwd=tmp_path, environment=dict(os.environ), log=tmp_path / "x.log",
+        on_line=lines.append, on_tick=lambda: None, time_limit_s=60, grace_s=1, log_limit_bytes=100_000,
+    )  # fmt: skip
+    return ended, (tmp_path / "x.log").read_bytes(), lines
+
+
+def test_a_program_that_prints_more_goes_on_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, sys\n"
+        "print('first', flush=True)\n"
+        "for _ in range(300): os.write(2, b'x' * 10_000)\n"
+        "os.write(int(os.environ['CLUSTERCTL_EVENTS_FD']), b'event\\n')\n"
+        "print('last')\n"
+    )
+    ended, log, lines = ran(tmp_path, code, monkeypatch)
+    assert (ended.exit_code, lines) == (0, [b"event"])
+    assert log.startswith(b"first\n")
+    assert log.endswith(b"last\n")
+    assert b"are left out here" in log
+    assert len(log) < 100_000 + TAIL_BYTES + 1000
+
+
+def test_an_orphan_that_prints_without_end_does_not_hold_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, signal\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    signal.alarm(30)\n"
+        "    while True: os.write(1, b'x' * 1000)\n"
+        "os._exit(3)\n"
+    )
+    ended, log, _ = ran(tmp_path, code, monkeypatch)
+    assert ended.exit_code == 3
+    assert not ended.timed_out
+    assert ended.duration_s < 20
+    assert len(log) < 100_000 + TAIL_BYTES + 1000
