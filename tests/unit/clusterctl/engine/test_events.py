@@ -79,7 +79,8 @@ def test_a_host_that_says_too_much_is_journalled_without_its_words(tmp_path, mon
     job = JobStarted(1.0, "gpu01", "j1.1", results_file="/x/j1.1")
     with Journal(path) as journal:
         for _ in range(100):
-            journal.write(result(status="failed", msg="x" * 1000, stderr=["y" * 1000], code="packages.source-down"))
+            said = {"msg": "x" * 1000, "stderr": ["y" * 1000], "code": "packages.source-down"}
+            journal.write(result(status="failed", **said))
         journal.write(job)
         journal.write(TaskResult(1.0, "gpu02", "t1", "failed", msg="z" * 1000))
     assert path.stat().st_size < 5000 + 2 * 2500 + 100 * 250
