@@ -79,7 +79,7 @@ class _Proxies(urllib.request.ProxyHandler):
         self._proxy_for = proxy_for
 
     def http_open(self, request: urllib.request.Request) -> Any:
-        """Choose it; the request then goes on to the next handler, or anew to the proxy."""
+        """Choose it; the request then goes on to the next handler, or again to the proxy."""
         proxy = "" if request.has_proxy() else self._proxy_for(request.full_url)
         return self.proxy_open(request, proxy, request.type) if proxy else None
 
@@ -99,7 +99,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> Any:
         """Raises URLError where it is refused, and TimeoutError."""
         self._deadline.left()
-        # What is not read now would be read to its end, however long it is.
+        # Otherwise all of its body would be read, however long it is.
         fp.close()
         origin, target = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
         if target != "https" and not (origin == target == "http"):
