@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.locate.pairs import Pair, sort_pair
+from clustercheck.model import BETWEEN, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "a machine and GPUs of its own"
@@ -19,23 +22,70 @@ NAMES = (
 UUIDS = "Reload the driver, or reboot the drained node; if it stays so, call the supplier."
 
 
+@dataclass(frozen=True)
+class _Claims:
+    """By two nodes, in order of names: why they cannot both be what they say. ``odd`` are the nodes that
+    clash with several others which do not clash with each other: of these the others are not blamed.
+    """
+
+    between: Mapping[Pair, str]
+    odd: frozenset[str]
+
+    def clashing(self, node: str) -> list[str]:
+        """With whom a node clashes that counts against it."""
+        others = [other for pair in self.between if node in pair for other in pair if other != node]
+        return sorted(others if node in self.odd else set(others) - self.odd)
+
+
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """No other node has its boot id, and no other GPU the UUID of one of its GPUs."""
+    """No other node has its boot id, and no other GPU the UUID of one of its GPUs.
+
+    Of two nodes that say the same of themselves either may lie: they are named as a pair.
+    """
     name = str(subject.node)
-    boot_id = _boot_id(evidence, name)
-    others = [node for node in evidence.once(_machines)[boot_id] if node != name] if boot_id else []
-    if others:
-        because = f"{', '.join(others)} is the same machine under another name"
-        return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES)
-    gpus = evidence.once(_gpus)
+    boot_id, gpus = _boot_id(evidence, name), evidence.once(_gpus)
     mine = evidence.once(_uuids).get(name, ())
     for uuid in mine:
-        if len(places := gpus[uuid]) > 1:
-            where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
-            return failed(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
+        if [node for node, _ in gpus[uuid]].count(name) > 1:
+            return failed(_places(gpus[uuid]), uuid[:60], EXPECTED, remedy=UUIDS)
+    claims = evidence.once(_claims)
+    if others := claims.clashing(name):
+        more = {} if name in claims.odd else {BETWEEN: others[0]}
+        twins = [other for other in others if boot_id and claims.between[sort_pair(name, other)] == boot_id]
+        if twins:
+            because = f"{', '.join(twins)} is the same machine under another name"
+            return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES, evidence=more)
+        uuid = claims.between[sort_pair(name, others[0])]
+        return failed(_places(gpus[uuid]), uuid[:60], EXPECTED, remedy=UUIDS, evidence=more)
     if boot_id is None:
         raise CannotReadError("the node does not report its boot id")
     return passed(f"1 machine, {len(mine)} GPUs", EXPECTED)
+
+
+def _places(places: Sequence[tuple[str, int]]) -> str:
+    where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
+    return f"one UUID at {len(places)} places: {where}"
+
+
+def _claims(evidence: Evidence) -> _Claims:
+    """What two nodes have in common that only one can have: the boot id, else the first UUID."""
+    between: dict[Pair, str] = {}
+    for boot_id, names in evidence.once(_machines).items():
+        for one, other in combinations(names, 2):
+            between[sort_pair(one, other)] = boot_id
+    for uuid, places in evidence.once(_gpus).items():
+        for one, other in combinations(dict.fromkeys(node for node, _ in places), 2):
+            between.setdefault(sort_pair(one, other), uuid)
+    others: dict[str, set[str]] = defaultdict(set)
+    for one, other in between:
+        others[one].add(other)
+        others[other].add(one)
+    odd = {
+        node
+        for node, clashing in others.items()
+        if len(clashing) > 1 and not any(pair in between for pair in combinations(sorted(clashing), 2))
+    }
+    return _Claims(between, frozenset(odd))
 
 
 def _boot_id(evidence: Evidence, name: str) -> str | None:
@@ -43,13 +93,13 @@ def _boot_id(evidence: Evidence, name: str) -> str | None:
     return boot_id if isinstance(boot_id, str) and boot_id else None
 
 
-def _machines(evidence: Evidence) -> Mapping[Hashable, list[str]]:
+def _machines(evidence: Evidence) -> Mapping[str, list[str]]:
     """Names by boot id."""
-    found: dict[Hashable, list[str]] = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for name in evidence.reachable:
         host = evidence.nodes[name].raw.get("host")
-        if isinstance(host, Mapping) and isinstance(host.get("boot_id"), str):
-            found[host["boot_id"]].append(name)
+        if isinstance(host, Mapping) and isinstance(boot_id := host.get("boot_id"), str) and boot_id:
+            found[boot_id].append(name)
     return found
 
 

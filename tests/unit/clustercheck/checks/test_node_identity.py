@@ -10,6 +10,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.node_identity import CHECK
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Verdict
 from clustercheck.samples import sample
 
@@ -58,3 +59,26 @@ def test_one_uuid_at_two_places_is_found_within_a_node_and_across() -> None:
 def test_what_is_no_uuid_is_at_as_many_places_as_it_likes() -> None:
     evidence = with_uuid(sample.healthy(), "N/A", ("gpu01", 0), ("gpu02", 0))
     assert verdicts(evidence) == [PASS, PASS, PASS]
+
+
+def test_who_claims_the_boot_id_of_another_is_named_with_it_and_the_third_is_as_before() -> None:
+    """Either may lie, and one machine under two names looks alike: a pair is named, and no node."""
+    theirs = sample.healthy().nodes["gpu01"].raw["host"]["boot_id"]
+    results = evaluate(CHECK, with_boot_id(sample.healthy(), theirs, "gpu02"))
+    assert [r.verdict for r in results] == [FAIL, FAIL, PASS]
+    assert results[2] == evaluate(CHECK, sample.healthy())[2]
+    assert [(c.scope, c.node, c.peer) for c in find_culprits(results, None, False)] == [
+        ("link", "gpu01", "gpu02")
+    ]
+
+
+@pytest.mark.parametrize("boot_id", ["", "00000000-0000-0000-0000-000000000000"])
+def test_who_claims_what_two_others_are_fails_alone(boot_id: str) -> None:
+    healthy = sample.healthy()
+    lying = with_boot_id(healthy, boot_id or healthy.nodes["gpu01"].raw["host"]["boot_id"], "gpu02")
+    for gpu, victim in enumerate(("gpu01", "gpu03")):
+        lying = with_uuid(lying, healthy.nodes[victim].smi().gpus[5].uuid, ("gpu02", gpu))
+    results = evaluate(CHECK, lying)
+    assert [results[0], results[2]] == [evaluate(CHECK, healthy)[place] for place in (0, 2)]
+    assert results[1].verdict is FAIL
+    assert [(c.scope, c.node) for c in find_culprits(results, None, False)] == [("node", "gpu02")]
