@@ -20,11 +20,16 @@ MAX_NAMED = 4  # nodes of one change
 Place = tuple[Optional[str], Optional[int]]  # a node, or a GPU of it
 
 
-def unfit(baseline: Baseline, *, simulated: bool) -> str:
-    """Why nothing of it may be compared with this cluster; empty where something may."""
-    if baseline.simulated and not simulated:
+def unfit(evidence: Evidence, baseline: Baseline) -> str:
+    """Why nothing of it may be compared with this cluster; empty where something may.
+
+    Where nodes differ in whether they are simulated, each says so of itself alone: see `replaced`.
+    """
+    was = {node.simulated for node in baseline.nodes.values()} - {None} or {baseline.simulated}
+    now = {evidence.nodes[name].simulated for name in evidence.reachable}
+    if was == {True} and now == {False}:
         return f"{baseline.named} was on simulated hardware"
-    if simulated and not baseline.simulated:
+    if now == {True} and was == {False}:
         return f"this hardware is simulated, that of {baseline.named} was not"
     return ""
 
@@ -51,8 +56,18 @@ def replaced(evidence: Evidence, baseline: Baseline) -> dict[Place, str]:
     for name in evidence.reachable:
         then = baseline.nodes.get(name)
         if then is not None:
+            found.update(_simulated_once(evidence, baseline, name))
             found.update(_of_node(evidence, name, then))
     return found
+
+
+def _simulated_once(evidence: Evidence, baseline: Baseline, name: str) -> Iterator[tuple[Place, str]]:
+    """A node that is simulated now, or was, and not both. Older baselines say of no node which it was."""
+    now, was = evidence.nodes[name].simulated, baseline.nodes[name].simulated
+    if was is None:
+        was = now if baseline.simulated and evidence.simulated else baseline.simulated
+    if now != was:
+        yield (name, None), f"{name} {'is' if now else 'was'} simulated hardware"
 
 
 def _of_node(evidence: Evidence, name: str, then: BaselineNode) -> Iterator[tuple[Place, str]]:

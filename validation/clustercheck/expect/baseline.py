@@ -33,12 +33,13 @@ class BaselineGpu:
 @dataclass(frozen=True)
 class BaselineNode:
     """A node as it was; its GPUs by PCI address. ``environment`` is what the settings gave its ranks; None
-    where that was not recorded.
+    where that was not recorded, as ``simulated`` may not be: what the node said of its devices.
     """
 
     driver: str = ""
     gpus: Mapping[str, BaselineGpu] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
+    simulated: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
                     for gpu in node.get("gpus") or []
                 },
                 "job_environment": node.get("job_environment"),
+                "simulated": node.get("simulated"),
             }
             for name, node in nodes.items()
         },
@@ -186,7 +188,10 @@ def _node(node: Mapping[str, Any]) -> BaselineNode:
     }
     told = node.get("job_environment")
     environment = None if told is None else {str(name): str(value) for name, value in told.items()}
-    return BaselineNode(str(node["driver"]), gpus, environment)
+    simulated = node.get("simulated")
+    return BaselineNode(
+        str(node["driver"]), gpus, environment, simulated if isinstance(simulated, bool) else None
+    )
 
 
 def _software(record: Mapping[str, Any]) -> Software:

@@ -107,7 +107,7 @@ def validate(
 def _add_baseline(baseline: Baseline | None, evidence: Evidence) -> Evidence:
     if baseline is None:
         return evidence
-    if because := unfit(baseline, simulated=evidence.simulated):
+    if because := unfit(evidence, baseline):
         return replace(evidence, not_comparable=because)
     return replace(evidence, baseline=baseline, replaced=replaced(evidence, baseline))
 

@@ -141,9 +141,45 @@ def test_launches_of_few_gpus_are_judged_by_a_baseline_that_has_them_and_by_no_o
 
 def test_simulated_hardware_is_compared_with_its_like_alone() -> None:
     then = baseline.from_result(document(), where="here")
-    assert unfit(then, simulated=False) == "" == unfit(replace(then, simulated=True), simulated=True)
-    assert "simulated" in unfit(then, simulated=True)
-    assert "simulated" in unfit(replace(then, simulated=True), simulated=False)
+    real, lab = sample.healthy(), simulated("gpu01", "gpu02", "gpu03")
+    assert unfit(real, then) == "" == unfit(lab, replace(then, simulated=True))
+    assert "simulated" in unfit(lab, then)
+    assert "simulated" in unfit(real, replace(then, simulated=True))
+
+
+def simulated(*nodes: str) -> Evidence:
+    """The healthy sample where these say that their GPUs are simulated."""
+
+    def say_so(raw: seeding.Raw) -> None:
+        printed = raw["nvidia_smi"]["stdout"]
+        text = printed.replace("</timestamp>", "</timestamp><simulated>yes</simulated>", 1)
+        assert text != printed
+        raw["nvidia_smi"]["stdout"] = text
+
+    return seeding.chain(*(seeding.edit(node, say_so) for node in nodes))(sample.healthy())
+
+
+@pytest.mark.parametrize("lied_then", [False, True])
+def test_a_node_that_says_it_is_simulated_leaves_the_others_compared(*, lied_then: bool) -> None:
+    """Now, or in the run that is the baseline."""
+    nodes = {
+        name: {"driver": "570.1", "gpus": [], "simulated": lied_then and name == "gpu02"}
+        for name in ("gpu01", "gpu02", "gpu03")
+    }
+    recorded = {**document(measured=30.0), "simulated": lied_then, "environment": {"nodes": nodes}}
+    then = baseline.from_result(recorded, where="here")
+    lying = sample.healthy() if lied_then else simulated("gpu02")
+    assert unfit(lying, then) == "" and set(replaced(lying, then)) == {("gpu02", None)}
+    assert parts(compared(then, lying))["baseline"] is Verdict.FAIL
+    kept = parts(compared(then, lying)), parts(compared(then, sample.healthy()))
+    assert kept[0] == kept[1]
+
+
+def test_a_baseline_that_says_of_no_node_whether_it_was_simulated_is_compared_as_before() -> None:
+    then = same_gpus(baseline.from_result({**document(), "simulated": True}, where="here"))
+    assert then.nodes["gpu01"].simulated is None
+    assert replaced(simulated("gpu03"), then) == {} == replaced(simulated("gpu01"), then)
+    assert set(replaced(simulated("gpu01"), replace(then, simulated=False))) == {("gpu01", None)}
 
 
 @pytest.mark.parametrize("verdict", ["fail", "incomplete"])
@@ -245,9 +281,10 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     assert parts == {"ceiling": "pass", "floor": "pass", "baseline": "fail"}
     assert "pairs.py" in [job.program for job in launcher.jobs]  # it continues to find out who
     assert document["environment"]["baseline"]["run"] == "test"
-    simulated = run(baseline=replace(then, simulated=True))
-    assert simulated["verdict"] == "pass" and simulated["environment"]["baseline"] is None
-    assert "compared with no baseline" in simulated["environment"]["notes"][0]
+    nodes = {name: replace(node, simulated=True) for name, node in then.nodes.items()}
+    other = run(baseline=replace(then, simulated=True, nodes=nodes))
+    assert other["verdict"] == "pass" and other["environment"]["baseline"] is None
+    assert "compared with no baseline" in other["environment"]["notes"][0]
 
 
 def with_variables(evidence: Evidence, **by_node: dict[str, str]) -> Evidence:
