@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from clustercheck.evidence.node import NodeEvidence
 from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
 from clustercheck.expect.rdma import Fabric, compare
+from clustercheck.expect.votes import find_majority
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, read_pairs
 from clustercheck.parse.infiniband import RdmaAdapter
@@ -173,13 +175,19 @@ class Evidence:
         slots = dict(buses)
         for name, bus in buses.items():
             if len(bus) < self.gpu_count(name):
-                alike = [
-                    (count, other)
+                alike = {
+                    other: Fraction(count)
                     for (kind, other), count in whole.items()
                     if kind == self.kind(name) and set(bus) < set(other)
-                ]
-                slots[name] = max(alike)[1] if alike else bus
+                }
+                slots[name] = self._slots_then(name, bus) or find_majority(alike) or bus
         return slots
+
+    def _slots_then(self, name: str, bus: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Where the node itself had its GPUs in the baseline; None where that is not all of them."""
+        then = self.baseline.nodes.get(name) if self.baseline is not None else None
+        places = tuple(sorted(then.gpus)) if then is not None else ()
+        return places if len(places) == self.gpu_count(name) and set(bus) < set(places) else None
 
     def open_xids(self, node: str) -> tuple[Xid, ...]:
         """Xids and SXids since boot, or since the operator has seen to them. Raises CannotReadError.
@@ -220,7 +228,8 @@ class Evidence:
     def slots(self, node: str) -> tuple[str, ...]:
         """PCI addresses of the GPUs this node should have: GPU number k is at the k-th.
 
-        A GPU that is gone from the bus keeps its number where a whole node of the same kind shows its place.
+        A GPU that is gone from the bus keeps its number where the node's baseline, or more than half of the
+        whole nodes of the same kind, show its place.
         Raises CannotReadError where the node's bus could not be read.
         """
         if node not in self._slots:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck.checks.all import CHECKS
+from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate, every_gpu_node
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
 from clustercheck.samples import sample
@@ -88,3 +89,32 @@ def test_a_node_that_is_away_has_gpus_unless_it_is_declared_to_have_none(
     )
     evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
     assert (Subject("gpu02") in every_gpu_node(evidence)) is asked
+
+
+def moved(raw: seeding.Raw) -> None:
+    """A whole node that lists its first GPU at another address than all others."""
+    next(device for device in raw["pci"] if device["class"].startswith("0x0302"))["address"] = "0000:01:00.0"
+
+
+LIES = seeding.edit("gpu03", moved)
+HAD = {"gpu02": BaselineNode(gpus=dict.fromkeys(sample.healthy().slots("gpu02"), BaselineGpu()))}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "known", "gone"), [(3, False, 7), (3, True, 0), (4, False, 0), (4, True, 0)]
+)
+def test_one_node_does_not_number_the_gpus_of_another_that_lost_one(
+    nodes: int, gone: int, *, known: bool
+) -> None:
+    """More than half of the whole ones do, or the node's own baseline; else its place is not known."""
+    evidence = seeding.chain(seeding.lose_gpu("gpu02", 0, from_bus=True), LIES)(sample.healthy(nodes))
+    if known:
+        then = Baseline("r1", "2026-11-01T00:00:00Z", False, {}, HAD)
+        evidence = replace(evidence, baseline=then)
+    results = evaluate(BY_ID["gpu-present"], evidence)
+    assert [r.subject.gpu for r in results if r.verdict is Verdict.FAIL and r.subject.node == "gpu02"] == [
+        gone
+    ]
+    assert "0000:01:00.0" not in evidence.slots("gpu02")
+    honest = [result for result in judged(LIES(sample.healthy(nodes))) if result.subject.node == "gpu01"]
+    assert {result.verdict for result in honest} <= {Verdict.PASS, Verdict.EXCLUDED}
