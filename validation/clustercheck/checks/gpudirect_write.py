@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
-from clustercheck.checks.rdma_write import NEAR, PERFTEST, asked, failure_of
+from clustercheck.checks.rdma_write import NEAR, PERFTEST, asked
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of, number_of
 from clustercheck.checks.support.job import broken, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import NEAR as NEAR_GPU
 from clustercheck.checks.support.nccl import WITHOUT_GPUDIRECT
 from clustercheck.checks.support.rdma import Link, links_of, name_of, without_adapter
+from clustercheck.checks.support.rdma_writes import failure_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import adapters_of, declared_rails
 from clustercheck.expect.effects import effect

@@ -3,60 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, every_node, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding_rdma
-from clustercheck.checks.support.declared_rails import GID_INDEX, chosen_number, select_rails
+from clustercheck.checks.support.declared_rails import GID_INDEX, chosen_number
 from clustercheck.checks.support.job import broken, outcome_of, ranks_of
-from clustercheck.checks.support.rdma import Link, links_of, without_adapter
+from clustercheck.checks.support.rdma import Link, without_adapter
+from clustercheck.checks.support.rdma_writes import (
+    FLOOR,
+    Write,
+    entries_of,
+    figure_of,
+    ports_of,
+    read_writes,
+)
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
-from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
-from clustercheck.parse.perftest import PerftestRequest, parse_write_bandwidth
-from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+from clustercheck.model import BETWEEN, Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 JOB = seeding_rdma.JOB
 METHOD = f"ib_write_bw of {SIZE_BYTES} bytes from host memory, average"
-FLOOR = 0.9  # of the port's rate
 SOURCE = "Azure/azurehpc-health-checks: ib_write_bw >= 180 Gb/s at 8 MiB of HDR 200"
 SOURCE_ITSELF = "microsoft/superbench-results v0.4.0: 23.6 to 23.9 of 25 GB/s at 8 MiB, HDR 200 with itself"
 NEAR = "on the CPUs of its NUMA node"
 ABOVE_CEILING = 0.02
+NAMED = 4  # ports or links in a sentence
+NOBODY = "there is no other node with a port of the same rail to write to"
 PERFTEST = "Put perftest into the training image: packages of image_builds."
-
-
-@dataclass(frozen=True)
-class Write:
-    """One measurement, as one of its ends sees it: ``gbps`` is None where ``because`` says why.
-
-    ``rate_gbps`` is that of the slower of both ports.
-    """
-
-    port: str
-    rail: int
-    peer: str
-    gbps: float | None
-    because: str
-    rate_gbps: float
-
-
-def _ports(evidence: Evidence, node: str) -> list[Link]:
-    """The node's ports that are up and carry compute, in the order of their adapters: all where the settings
-    do not say which. Raises CannotReadError.
-    """
-    up = [link for link in links_of(evidence, Subject(node)) if link[1].up]
-    rails = select_rails(evidence, node, up)
-    return up if rails is None else rails
 
 
 def arguments_of(evidence: Evidence, nodes: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The ports to measure, by rank: a rank a node, in this order."""
     return [
-        [asked(link, evidence.spec.settings_of(node).environment) for link in _ports(evidence, node)]
+        [asked(link, evidence.spec.settings_of(node).environment) for link in ports_of(evidence, node)]
         for node in nodes
     ]
 
@@ -66,7 +50,7 @@ def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
     found = []
     for node in nodes:
         try:
-            found += [node] if _ports(evidence, node) else []
+            found += [node] if ports_of(evidence, node) else []
         except CannotReadError:
             continue
     return found
@@ -92,7 +76,7 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
     node = str(subject.node)
     if not evidence.nodes[node].rdma():
         return without_adapter(evidence, subject)
-    if not _ports(evidence, node):
+    if not ports_of(evidence, node):
         return not_applicable("no RDMA port is up (see infiniband-port)")
     outcome = outcome_of(evidence, JOB)
     if not (ranks := ranks_of(outcome, node)):
@@ -105,45 +89,20 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
     return not_applicable(str(answer["without"]), remedy=PERFTEST) if answer["without"] else ranks[0]
 
 
-def _entries(rank: RankOutcome, key: str) -> list[Mapping[str, Any]]:
-    entries = (rank.verdict or {}).get(key)
-    if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
-        raise CannotReadError(f"rank {rank.rank} names no {key}")
-    return entries
-
-
-def failure_of(code: object, text: str) -> str:
-    """Why ib_write_bw gave no figure."""
-    if code is None:
-        return "ib_write_bw did not end in time"
-    answer = first_line("\n".join(reversed(text.splitlines())))
-    return f"ib_write_bw ended with {code}: {answer or 'it said nothing'}"
-
-
-def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Gb/s of what was printed, or why there is none. Raises CannotReadError for a figure that is none."""
-    code, text = entry.get("exit_code"), str(entry.get("text") or "")
-    if code != 0:
-        return None, failure_of(code, text)
-    return parse_write_bandwidth(text, PerftestRequest(str(entry.get("device")), (SIZE_BYTES,))).rows[
-        0
-    ].average_gbps, ""
-
-
 def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
     """Every port that is up, with itself."""
     rank = _mine(evidence, subject)
     if isinstance(rank, Finding):
         return rank
     found, unread, unpinned = {}, {}, {}
-    for entry in _entries(rank, "loopback"):
+    for entry in entries_of(rank, "loopback"):
         name = f"{entry.get('device')}/{entry.get('port')}"
         unpinned[name] = str(entry.get("unpinned") or "")
         try:
-            found[name] = _figure_of(entry)
+            found[name] = figure_of(entry)
         except CannotReadError as error:
             unread[name] = str(error)
-    links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
+    links = {f"{a.name}/{p.number}": (a, p) for a, p in ports_of(evidence, str(subject.node))}
     measured = {name: gbps for name, (gbps, _) in found.items() if gbps is not None}
     if len(measured) < len(found):
         because = {name: why for name, (_, why) in found.items() if name not in measured}
@@ -167,31 +126,33 @@ def _with_doubts(finding: Finding, doubts: Sequence[str]) -> Finding:
 
 
 def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
-    """Each port by the best that it reached with any node; then every link by what both its ends can do."""
+    """Each port by the best that it reached with any node, as its own node says; then every link by what both
+    its ends can do. What one other node says of it counts only where a second one agrees.
+    """
     rank = _mine(evidence, subject)
     if isinstance(rank, Finding):
         return rank
-    every = evidence.once(_writes)
-    node = str(subject.node)
+    every, node = evidence.once(read_writes), str(subject.node)
     mine, doubts = every.writes.get(node, []), [f"cannot read: {why}" for why in every.unread.get(node, ())]
     if not mine:
-        return _nothing(doubts, every)
-    links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
-    best: dict[str, Write] = {}
-    for write in mine:
-        if write.port not in best or (write.gbps or 0.0) > (best[write.port].gbps or 0.0):
-            best[write.port] = write
-    more = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
+        return not_run(doubts[0]) if doubts else not_applicable(NOBODY)
+    links = {f"{a.name}/{p.number}": (a, p) for a, p in ports_of(evidence, node)}
+    best = every.best[node]
+    more: dict[str, Any] = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
+    partners = [peer for name in best if (peer := every.only_partner(node, name))]
+    if partners:
+        more[BETWEEN] = partners[0]
     reached = {name: write.gbps for name, write in best.items() if write.gbps is not None}
     if len(reached) < len(best):
         because = {name: write.because for name, write in best.items() if name not in reached}
         return _unmeasured(because, links, evidence=more)
-    slow = [write for write in mine if _is_of_the_link(write, best, every.writes)]
-    if slow:
-        told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
-        return failed(
-            f"slow with only one partner, while both ends are faster with others: {told}", evidence=more
-        )
+    if slow := [write for name in best for write in every.slow_for_others(node, name)]:
+        told = ", ".join(f"{w.peers_port} with {w.node} ({_reached(w)})" for w in slow[:NAMED])
+        return failed(f"slow for every node that writes to it: {told}", evidence=more)
+    if of_links := [write for write in mine if every.is_of_the_link(write)]:
+        told = ", ".join(f"{w.port} with {w.peer} ({_reached(w)})" for w in of_links[:NAMED])
+        told_of = f"slow with only one partner, while both ends are faster with others: {told}"
+        return failed(told_of, evidence={**more, BETWEEN: of_links[0].peer})
     figures = [
         _of_port(links[name], gbps, best[name].rate_gbps, "with its best partner", SOURCE)
         for name, gbps in reached.items()
@@ -199,79 +160,12 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more), doubts)
 
 
-def _nothing(doubts: Sequence[str], every: _Writes) -> Finding:
-    """Why no write of a node is known: what it says, or another of it, or that there was none to do."""
-    doubts = doubts or [f"cannot read what {node} wrote: {why[0]}" for node, why in every.unread.items()]
-    if doubts:
-        return not_run(doubts[0])
-    return not_applicable("there is no other node with a port of the same rail to write to")
-
-
-def _is_of_the_link(write: Write, best: Mapping[str, Write], every: Mapping[str, list[Write]]) -> bool:
-    """Whether it is below the floor that each of its ends reaches with somebody else."""
-    floor = FLOOR * write.rate_gbps
-    theirs = [each.gbps or 0.0 for each in every.get(write.peer, []) if each.rail == write.rail]
-    return (write.gbps or 0.0) < floor <= min(best[write.port].gbps or 0.0, max(theirs, default=0.0))
-
-
-@dataclass(frozen=True)
-class _Writes:
-    """By node: all that it took part in, from what the clients said, and why some could not be read."""
-
-    writes: dict[str, list[Write]] = field(default_factory=dict)
-    unread: dict[str, list[str]] = field(default_factory=dict)
-
-
-def _writes(evidence: Evidence) -> _Writes:
-    """All writes; what a rank says that cannot be read is its own node's."""
-    ranks = {rank.rank: rank for rank in evidence.jobs[JOB].ranks}
-    found = _Writes()
-    for rank in ranks.values():
-        try:
-            for entry in _entries(rank, "writes"):
-                if entry.get("role") == "client":
-                    _add(found, evidence, ranks, rank, entry)
-        except CannotReadError as error:
-            found.unread.setdefault(rank.node, []).append(str(error))
-    return found
-
-
-def _add(
-    found: _Writes,
-    evidence: Evidence,
-    ranks: Mapping[int, RankOutcome],
-    rank: RankOutcome,
-    entry: Mapping[str, Any],
-) -> None:
-    """Add one write at both its ends. Raises CannotReadError where it names what there is not."""
-    peer, rail = ranks.get(_number(entry, "peer")), _number(entry, "rail")
-    if peer is None:
-        raise CannotReadError(f"rank {rank.rank} wrote to a rank that there is not")
-    ends = [_ports(evidence, each.node) for each in (rank, peer)]
-    if any(rail >= len(ports) for ports in ends):
-        raise CannotReadError(f"rank {rank.rank} wrote over a rail that there is not")
-    try:
-        gbps, because = _figure_of(entry)
-    except CannotReadError as error:
-        for node in (rank.node, peer.node):
-            found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
-        return
-    rate = min(ports[rail][1].rate_gbps for ports in ends)
-    for (one, other), ports in zip(((rank, peer), (peer, rank)), ends):
-        adapter, port = ports[rail]
-        name = f"{adapter.name}/{port.number}"
-        found.writes.setdefault(one.node, []).append(Write(name, rail, other.node, gbps, because, rate))
-
-
-def _number(entry: Mapping[str, Any], key: str) -> int:
-    value = entry.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise CannotReadError(f"a write does not say its {key}")
-    return value
+def _reached(write: Write) -> str:
+    return write.because or f"{write.gbps:g} Gb/s"
 
 
 def _unmeasured(reasons: Mapping[str, str], links: Mapping[str, Link], **more: Any) -> Finding:
-    told = "; ".join(f"{name}: {because}" for name, because in sorted(reasons.items())[:4])
+    told = "; ".join(f"{name}: {because}" for name, because in sorted(reasons.items())[:NAMED])
     return failed(told, len(links) - len(reasons), len(links), unit="ports", **more)
 
 
@@ -322,9 +216,10 @@ PAIRS = Check(
     section=Section.COLLECTIVES,
     scope=Scope.LINK,
     measures="bandwidth between each RDMA port and the same rail's ports of other nodes",
-    method=f"{METHOD}, pairs of nodes in parallel, rail by rail",
+    method=f"{METHOD}, pairs of nodes in parallel, rail by rail, each node to the other",
     requires=f"{REQUIRES}, on two nodes",
-    expectation="at least 90 % of the rate with the best partner, not above it; no single slow link",
+    expectation="at least 90 % of the rate with the best partner, not above it; no single slow link; a port "
+    "that is slow with the only other node fails, and either may be the cause",
     remedy=REMEDY,
     subjects=every_node,
     judge=judge_pairs,

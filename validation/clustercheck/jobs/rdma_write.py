@@ -129,7 +129,7 @@ def explain_missing() -> str:
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: ports (by rank: device, port, gid, traffic_class, service_level), rounds (of pairs of
-    ranks), iterations, limit_each_s.
+    ranks: who writes, and to whom), iterations, limit_each_s.
 
     ``without`` is the reason why nothing was measured. The client's output is in its rank's verdict, the
     server's in its own.
@@ -147,28 +147,31 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
         loopback.append(write_to_itself(port, iterations, limit_s))
     writes = []
     for number, pairs in enumerate(arguments["rounds"]):
-        partner = {one: other for a, b in pairs for one, other in ((a, b), (b, a))}.get(world.rank)
+        pair = next((tuple(pair) for pair in pairs if world.rank in pair), None)
         for rail in range(max(map(len, ports))):
-            writes += _run_round(world, arguments, (number, rail), partner)
+            writes += _run_round(world, arguments, (number, rail), pair)
     return {"ok": True, "because": "", "without": "", "loopback": loopback, "writes": writes}
 
 
 def _run_round(
-    world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any], where: tuple[int, int], partner: int | None
+    world: nccl_tests.MeetingWorld,
+    arguments: Mapping[str, Any],
+    where: tuple[int, int],
+    pair: tuple[int, ...] | None,
 ) -> list[dict[str, Any]]:
-    """One rail in one round: the greater of two ranks serves, the other writes; the rest wait."""
+    """One rail in one round: the first rank of the pair writes, the other serves; the rest wait."""
     (number, rail), ports = where, arguments["ports"]
     iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])
-    takes_part = partner is not None and all(rail < len(ports[rank]) for rank in (world.rank, partner))
+    takes_part = pair is not None and all(rail < len(ports[rank]) for rank in pair)
     server = None
     own_address: list[Any] = ["", 0]
-    if takes_part and partner is not None and world.rank > partner:
+    if takes_part and pair is not None and world.rank == pair[1]:
         server, tcp_port = start_server(ports[world.rank][rail], iterations, Path("server.out"))
         own_address = [world.address, tcp_port]
     addresses = world.exchange(own_address, f"rail {rail} in round {number}")
     done: list[dict[str, Any]] = []
-    if takes_part and partner is not None:
-        port = ports[world.rank][rail]
+    if takes_part and pair is not None:
+        port, partner = ports[world.rank][rail], pair[0] if world.rank == pair[1] else pair[1]
         if server is not None:
             found, role = server.wait(limit_s + 1.0), "server"
         else:

@@ -20,7 +20,7 @@ from clustercheck.checks.support import nccl, training
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.faults import IsolationResult
-from clustercheck.locate.rounds import round_robin
+from clustercheck.locate.rounds import both_ways, round_robin
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
 from clustercheck.running.job_runner import NO_NODE, JobRunner, add_outcome, merge_runs
@@ -139,14 +139,14 @@ def run_data_loading(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]
 
 
 def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
-    """Each port with itself, then the suite's number of rounds of pairs."""
-    rounds = runner.suite.jobs[rdma_write.JOB].arguments["rounds"]
+    """Each port with itself, then the suite's number of rounds of pairs: one writes, then the other."""
+    rounds = round_robin(len(nodes), runner.suite.jobs[rdma_write.JOB].arguments["rounds"])
     return runner.run_without_framework(
         evidence,
         rdma_write.JOB,
         nodes,
         ports=rdma_write.arguments_of(evidence, nodes),
-        rounds=round_robin(len(nodes), rounds),
+        rounds=both_ways(rounds),
     )
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from clustercheck.jobs.rdma_write import SIZE_BYTES
-from clustercheck.locate.rounds import round_robin
+from clustercheck.locate.rounds import both_ways, round_robin
 from clustercheck.samples.links import RDMA
 
 GBPS = {"mlx5_0": 196.6, "mlx5_1": 196.6, "mlx5_2": 97.5}  # of HDR, and of 100 Gb/s of RoCE
@@ -63,7 +63,7 @@ def write_text(device: str, gbps: float) -> str:
 
 @lru_cache(maxsize=8)
 def _rounds(count: int, limit: int | None) -> list[list[tuple[int, int]]]:
-    return round_robin(count, limit)
+    return both_ways(round_robin(count, limit))
 
 
 def rdma_write_verdict(rank: int, nodes: Sequence[str], rounds: int | None = None) -> Mapping[str, Any]:

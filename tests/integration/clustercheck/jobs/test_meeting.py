@@ -281,7 +281,7 @@ def perftest(tmp_path: Path, **more: Any) -> tuple[dict[str, str], dict[str, Any
         (tmp_path / device).write_text(write_text(device, 190.0), encoding="utf-8")
     (tmp_path / "write.py").write_text(WRITE.format(texts=tmp_path), encoding="utf-8")
     ports = [{"device": f"mlx5_{number}", "port": 1, "gid": None} for number in range(2)]
-    asked = {"ports": [ports, ports], "rounds": [[[0, 1]]], "iterations": 10, "limit_each_s": 20}
+    asked = {"ports": [ports, ports], "rounds": [[[0, 1]], [[1, 0]]], "iterations": 10, "limit_each_s": 20}
     program = f'exec {sys.executable} {tmp_path / "write.py"} "$@"'
     return {"ib_write_bw": program}, {"secret": "s3cret", "limit_s": 60, **asked, **more}
 
@@ -292,8 +292,8 @@ def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: P
         assert [(e["device"], e["exit_code"]) for e in verdict["loopback"]] == [("mlx5_0", 0), ("mlx5_1", 0)]
         assert all("BW average" in entry["text"] for entry in verdict["loopback"])
     ends = [(entry["role"], entry["peer"], entry["rail"], entry["exit_code"]) for entry in first["writes"]]
-    assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0)]
-    assert [entry["role"] for entry in second["writes"]] == ["server", "server"]
+    assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0), ("server", 1, 0, 0), ("server", 1, 1, 0)]
+    assert [entry["role"] for entry in second["writes"]] == ["server", "server", "client", "client"]
     assert "190." in first["writes"][1]["text"]
 
 
@@ -303,8 +303,10 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     begun = time.monotonic()
     first, second = ranks(tmp_path, {"ib_write_bw": program}, asked, job="rdma_write")
     assert time.monotonic() - begun < 4 * rdma_job.LISTEN_S  # two with itself and two for its partner
-    assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
-    assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
+    refused = (1, "no device\n")
+    ends = [(entry["exit_code"], entry["text"]) for entry in first["writes"]]
+    assert ends == [(None, ""), (None, ""), refused, refused]
+    assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]][:2] == [refused, refused]
 
 
 def gpudirect(tmp_path: Path, helped: str, more: str = "") -> tuple[Any, Any]:

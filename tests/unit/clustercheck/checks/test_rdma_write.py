@@ -11,6 +11,8 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.rdma_write import asked, with_ports
 from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Subject, Verdict
 from clustercheck.parse.infiniband import Gid
 from clustercheck.samples import sample
@@ -88,3 +90,81 @@ def test_the_address_is_the_one_that_nccl_would_use(
     made = tuple(Gid(number, gid, kind, "eth0") for number, gid, kind in gids)
     port = replace(adapter.ports[0], link_layer=layer, gids=made)
     assert asked((adapter, port), chosen)["gid"] == index
+
+
+NODES = ("gpu01", "gpu02", "gpu03")
+LIES: dict[str, dict[str, Any]] = {
+    "slow": {"text": write_text("mlx5_0", 20.0)},
+    "faster than light": {"text": write_text("mlx5_0", 900.0)},
+    "refused": {"exit_code": 1, "text": "Unable to Connect the HCA's through the link"},
+    "cut off": {"text": write_text("mlx5_0", 196.6)[:300]},
+    "of no rank": {"peer": 99},
+    "of no rail": {"rail": 99},
+    "of nobody": {"peer": None},
+}
+
+
+def saying(healthy: Evidence, node: str, to: str = "", **entry: Any) -> Evidence:
+    """One node says this of all its writes by mlx5_0, or of those to one node."""
+
+    def change(rank: Any, verdict: seeding.Raw) -> None:
+        for each in verdict["writes"]:
+            if rank.node == node and each["device"] == "mlx5_0" and to in ("", NODES[each["peer"]]):
+                each.update(entry)
+
+    return seeding.verdicts("rdma_write", change)(healthy)
+
+
+def others(evidence: Evidence, *nodes: str) -> list[Result]:
+    return [result for result in evaluate(BY_ID["rdma-write"], evidence) if result.subject.node not in nodes]
+
+
+@pytest.mark.parametrize("liar", NODES)
+@pytest.mark.parametrize("lie", LIES)
+def test_what_one_node_says_of_its_writes_changes_nothing_of_the_others(liar: str, lie: str) -> None:
+    healthy = sample.healthy()
+    assert others(saying(healthy, liar, **LIES[lie]), liar) == others(healthy, liar)
+    silent = seeding.verdicts(
+        "rdma_write", lambda rank, said: said.update(writes=[]) if rank.node == liar else None
+    )
+    assert others(silent(healthy), liar) == others(healthy, liar)
+
+
+@pytest.mark.parametrize("liar", NODES)
+@pytest.mark.parametrize("change", [{"rate": "10 Gb/sec (1X)"}, {"state": "1: DOWN"}, {"rate": ""}])
+def test_nor_what_its_probe_says_of_its_ports(liar: str, change: dict[str, str]) -> None:
+    def lies(raw: seeding.Raw) -> None:
+        for device in raw["infiniband"]["devices"]:
+            for port in device["ports"]:
+                port.update(change)
+
+    healthy = sample.healthy()
+    assert others(seeding.edit(liar, lies)(healthy), liar) == others(healthy, liar)
+    assert others(seeding.edit(liar, lambda raw: raw.update(infiniband=7))(healthy), liar) == others(
+        healthy, liar
+    )
+
+
+@pytest.mark.parametrize("lie", ["slow", "refused"])
+def test_a_lie_about_a_write_to_one_node_names_the_liar_with_it_and_no_other(lie: str) -> None:
+    healthy = sample.healthy()
+    lying = saying(healthy, "gpu01", to="gpu03", **LIES[lie])
+    assert others(lying, "gpu01") == others(healthy, "gpu01")
+    (culprit,) = find_culprits(evaluate(BY_ID["rdma-write"], lying), None, False)
+    assert (culprit.scope, culprit.node, culprit.peer) == ("link", "gpu01", "gpu03")
+
+
+def test_a_node_that_calls_its_slow_port_fast_fails_where_two_others_find_it_slow() -> None:
+    lying = saying(sample.healthy(), "gpu01", to="gpu02", text=write_text("mlx5_0", 20.0))
+    lying = saying(lying, "gpu03", to="gpu02", text=write_text("mlx5_0", 20.0))
+    results = {r.subject.node: r for r in evaluate(BY_ID["rdma-write"], lying)}
+    assert results["gpu02"].verdict is Verdict.FAIL
+    assert "slow for every node that writes to it: mlx5_0/1 with gpu01 (20 Gb/s)" in results["gpu02"].because
+    assert others(lying, "gpu02") == others(sample.healthy(), "gpu02")
+
+
+def test_of_two_nodes_a_slow_port_names_both_as_a_pair() -> None:
+    results = evaluate(BY_ID["rdma-write"], saying(sample.healthy(2), "gpu01", **LIES["slow"]))
+    assert [result.verdict for result in results] == [Verdict.FAIL, Verdict.PASS]
+    (culprit,) = find_culprits(results, None, False)
+    assert (culprit.scope, culprit.node, culprit.peer) == ("link", "gpu01", "gpu02")

@@ -89,7 +89,7 @@ GONE = object()
 TRIED = 25  # nasty reports of each job
 SAYS = re.compile("(gpu02|the job failed: no rank reported why)")
 # Of these a node's word is about the ways to others as well: what they are told of it names the node.
-OF_WAYS = {"peer-ports", "rdma-write", "pair-bandwidth"}
+OF_WAYS = {"peer-ports", "pair-bandwidth"}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
