@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from statistics import median_high
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.checks.support.alike import Traits, equal_nodes, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -30,6 +32,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     compared = judge_alike(evidence, subject, partial(traits, evidence))
     if compared.verdict is Verdict.EXCLUDED and declared is not None:
         return passed(round(total), declared, unit="GiB", source="hardware_memory_gib", evidence=more)
+    if compared.verdict is Verdict.PASS:
+        own = _gib(total_kib(node))
+        return replace(compared, measured=f"memory {own}", evidence={"memory": own})
     return compared
 
 
@@ -42,29 +47,17 @@ def total_kib(node: NodeEvidence) -> int:
 
 
 def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
-    """The size of the nodes that have about as much: the least of them. Raises CannotReadError."""
-    mine = total_kib(node)
-    least = max((size for size in evidence.once(_least_sizes) if size <= mine), default=0)
-    return {"memory": f"{least / KIB_OF_GIB:.1f} GiB"}
+    """The size that more than half of the equal nodes have, about: the middle one; else its own.
+
+    Raises CannotReadError.
+    """
+    mine, sizes = total_kib(node), equal_nodes(evidence, node.name, total_kib).values()
+    alike = sum(abs(size - mine) <= ALIKE * min(size, mine) for size in sizes)
+    return {"memory": _gib(median_high(sizes) if 2 * alike > len(sizes) else mine)}
 
 
-def _least_sizes(evidence: Evidence) -> list[int]:
-    """The least of each group of nodes that have about as much, in KiB."""
-    found: list[int] = []
-    for size in sorted(_sizes(evidence)):
-        if not found or size > found[-1] * (1 + ALIKE):
-            found.append(size)
-    return found
-
-
-def _sizes(evidence: Evidence) -> list[int]:
-    sizes = []
-    for name in evidence.reachable:
-        try:
-            sizes.append(total_kib(evidence.nodes[name]))
-        except CannotReadError:
-            continue
-    return sizes
+def _gib(kib: int) -> str:
+    return f"{kib / KIB_OF_GIB:.1f} GiB"
 
 
 def _total(node: str, kib: int | None) -> seeding.Inject:

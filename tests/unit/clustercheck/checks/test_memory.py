@@ -102,3 +102,18 @@ def test_memory_against_what_is_declared_and_against_equal_nodes(
     declared: int | None, gib: list[float], verdicts: list[Verdict]
 ) -> None:
     assert [r.verdict for r in evaluate(BY_ID["memory"], with_memory(declared, *gib))] == verdicts
+
+
+@pytest.mark.parametrize("lie", [0.001, 500.0, 990.1, 999.9, 1000.1, 1009.9, 1017.9, 2.0**40])
+def test_how_much_one_node_says_it_has_changes_nothing_of_the_others(lie: float) -> None:
+    """Nor where it is a little less than theirs, so that one of them is near it and the other is not."""
+    honest = (1000.0, 1008.0)
+    reference = [evaluate(BY_ID["memory"], with_memory(None, *honest, same))[:2] for same in honest]
+    assert reference[0] == reference[1] and {result.verdict for result in reference[0]} == {PASS}
+    assert evaluate(BY_ID["memory"], with_memory(None, *honest, lie))[:2] == reference[0]
+
+
+def test_a_node_whose_memory_is_like_no_others_fails_for_itself() -> None:
+    results = evaluate(BY_ID["memory"], with_memory(None, 1000.0, 1008.0, 975.0))
+    assert [result.verdict for result in results] == [PASS, PASS, FAIL]
+    assert results[2].because == "memory is 975.0 GiB, and 1000.0 GiB on 2 of 3 equal nodes"
