@@ -19,6 +19,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     host, stage, status = part.get("host"), part.get("stage"), part.get("status")
     if not host or not stage:
         raise CannotReadError("the probe's part registry has an unexpected form")
+    if host != _registry_of(evidence.spec.settings_of(str(subject.node)).image):
+        raise CannotReadError("the probe asked another registry than that of the training image")
     place, because = f"{host}:{part.get('port')}", str(part.get("because") or "no reason given")
     if status in ANSWERS:
         return passed(f"{place} answers", "an answer")
@@ -36,6 +38,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed(message, "no secure connection", "an answer", evidence=server, remedy=TRUST)
     message = f"the registry {place} answers {status or because}"
     return failed(message, str(status or because), "an answer", evidence=server)
+
+
+def _registry_of(image: str) -> str:
+    return image.partition("/")[0].partition(":")[0]
 
 
 def _fails(node: str, stage: str, because: str, status: int | None = None) -> seeding.Inject:

@@ -121,11 +121,13 @@ def find_culprits(
 def _add_server_failures(
     results: Sequence[Result], suspicions: dict[Place, _Suspicion]
 ) -> set[tuple[str, Subject]]:
-    """Add servers that answer no node; returns the failures this explains."""
+    """Add servers that answer no node, or only one of three or more; returns the failures this explains."""
     explained: set[tuple[str, Subject]] = set()
     for (check, server), failed in _find_unresponsive_servers(results).items():
         nodes = ", ".join(str(result.subject.node) for result in failed)
         because = f"{check}: no node got an answer ({nodes}): {failed[0].because}"
+        if any(result.check == check and result.verdict is Verdict.PASS for result in results):
+            because = f"{CANNOT_TELL}: only one node got an answer, not {nodes}: {failed[0].because}"
         if len(failed) == 1:
             because = f"{CANNOT_TELL}: only {nodes} queried it: {failed[0].because}"
         else:
@@ -137,17 +139,21 @@ def _add_server_failures(
 def _find_unresponsive_servers(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
     """Servers that no node reached, by (check, server), with the failed results.
 
-    A failed result names the server in its evidence if it may be the cause. A node that gets an answer proves
-    that the server works: then the others are at fault themselves.
+    A failed result names the server in its evidence if it may be the cause. Nodes that get an answer prove
+    that the server works, and the others are at fault themselves: one proves nothing against two.
     """
-    answered: set[str] = set()
+    answered: Counter[str] = Counter()
     failed: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         if result.verdict is Verdict.PASS:
-            answered.add(result.check)
+            answered[result.check] += 1
         elif result.verdict is Verdict.FAIL and (server := result.evidence.get("server")):
             failed[result.check, str(server)].append(result)
-    return {key: of_server for key, of_server in failed.items() if key[0] not in answered}
+    return {
+        key: of_server
+        for key, of_server in failed.items()
+        if not answered[key[0]] or (answered[key[0]] == 1 and len(of_server) > 1)
+    }
 
 
 def _add_part_failures(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
+from clustercheck.checks import registry_reachable
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
@@ -271,3 +272,25 @@ def test_reasons_begin_with_what_may_be_the_cause_then_with_what_says_most(
     (culprit,) = find_culprits(failed, None, group_is_slow=False)
     assert [reason.partition(":")[0] for reason in culprit.reasons] == order
     assert culprit.remedy == f"fix {order[0]}"
+
+
+def registry_culprits(*fail: str, nodes: int = 3) -> list[tuple[str, bool]]:
+    """Who is named, and whether surely, where the registry answers all nodes but these."""
+    evidence = registry_reachable.refused(*fail)(sample.healthy(nodes))
+    found = find_culprits(evaluate(BY_ID["registry-reachable"], evidence), None, group_is_slow=False)
+    return [(culprit.node, CANNOT_TELL not in culprit.because) for culprit in found]
+
+
+def test_one_node_that_says_the_registry_answers_does_not_turn_its_failure_on_the_others() -> None:
+    assert registry_culprits("gpu01", "gpu02", "gpu03") == [("registry01", True)]
+    assert registry_culprits("gpu01", "gpu02") == [("registry01", False)]
+    assert registry_culprits("gpu01") == [("gpu01", True)]
+    assert registry_culprits("gpu01", "gpu02", nodes=4) == [("gpu01", True), ("gpu02", True)]
+
+
+def test_no_node_names_the_registry_that_failed() -> None:
+    named = seeding.edit("gpu02", lambda raw: raw["registry"].update(host="gpu01"))
+    evidence = seeding.chain(registry_reachable.refused("gpu02"), named)(sample.healthy())
+    results = evaluate(BY_ID["registry-reachable"], evidence)
+    assert [result.verdict for result in results] == [Verdict.PASS, Verdict.NOT_RUN, Verdict.PASS]
+    assert find_culprits(results, None, group_is_slow=False) == []

@@ -262,6 +262,7 @@ def test_nodes_may_be_asked_for_different_drivers_and_images() -> None:
     own = NodeSettings("580.105.08", "580", hub, ("--gpus", "all"))
     canary = replace(spec, nodes=(*spec.nodes[:2], replace(spec.nodes[2], settings=own)))
     newer = json.loads(json.dumps(sample.probe_record(3)).replace(smi.DRIVER, "580.105.08"))
+    newer["registry"]["host"] = "hub"
     launcher = FakeLauncher()
     document = run({**records(), "gpu03": newer}, launcher, spec=canary)
     assert verdicts(document, "driver-version") == dict.fromkeys(records(), "pass")
