@@ -11,7 +11,7 @@ from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, points_of
+from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, points_of
 from clustercheck.checks.support.nccl import reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
@@ -72,7 +72,7 @@ def compare(
         raise CannotReadError("none of the measured sizes is judged")
     with_floor = [size for size, each in limits.items() if each.floor is not None]
     nodes = sorted({rank.node for rank in outcome.ranks})
-    backend = common_value(outcome, "backend")
+    backend = backend_of(outcome)
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
     # Across nodes all of them, so that a baseline has what has no floor; there the largest has one.
     judged = sorted(limits if len(nodes) > 1 else with_floor or limits, reverse=True)
@@ -133,14 +133,6 @@ def failed_sizes(evidence: Evidence) -> list[int]:
     )
 
 
-def common_value(outcome: JobOutcome, key: str) -> str:
-    """What the ranks say of themselves, where they agree. Raises CannotReadError where they do not."""
-    values = {str((rank.verdict or {}).get(key, "")) for rank in outcome.ranks}
-    if len(values) != 1:
-        raise CannotReadError(f"the ranks differ in their {key}: {', '.join(sorted(values))}")
-    return values.pop()
-
-
 NO_FLOOR = (
     "no floor has a source for these GPUs within one node at these sizes, and there is no baseline: save "
     "one when the node is known to be good (validate --save-baseline)"
@@ -160,7 +152,7 @@ def limits_at(
     For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
     """
     nodes = sorted({rank.node for rank in outcome.ranks})
-    backend = common_value(outcome, "backend")
+    backend = backend_of(outcome)
     if size < LATENCY_BOUND_BYTES:
         return None
     if len(nodes) == 1:  # over NCCL: over gloo a node has one rank

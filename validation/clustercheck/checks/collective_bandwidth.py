@@ -8,7 +8,7 @@ from dataclasses import replace
 from clustercheck.checks import bandwidth, collective
 from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of
+from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
 from clustercheck.launch.model import JobOutcome, RankState
@@ -25,7 +25,7 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         return None
     of_nodes = Counter(rank.node for rank in outcome.ranks)
     nodes, ranks = len(of_nodes), len(outcome.ranks)
-    nccl = bandwidth.common_value(outcome, "backend") == "nccl"
+    nccl = backend_of(outcome) == "nccl"
     method = f"{limits.method}, judged by what it means for {collective.words(name)}"
     if nccl and nodes == 1:
         profile = evidence.profile(outcome.ranks[0].node)

@@ -8,7 +8,7 @@ from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapters_of
 from clustercheck.checks.base import Check, Finding, SeededFault
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import outcome_of, reason
+from clustercheck.checks.support.job import backend_of, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
@@ -23,8 +23,7 @@ BETTER = "the median of the better third of the pairs"
 def expected_of(evidence: Evidence, nodes: Iterable[str]) -> NetworkExpectation:
     """What these nodes' networks let a pair reach. Raises CannotReadError where a rate is not known."""
     outcome = evidence.jobs.get(GROUP_JOB) or outcome_of(evidence, JOB)
-    backend = next((str((rank.verdict or {}).get("backend") or "") for rank in outcome.ranks), "")
-    return expectation(adapters_of(evidence, outcome, list(nodes), backend))
+    return expectation(adapters_of(evidence, outcome, list(nodes), backend_of(outcome)))
 
 
 def subjects(evidence: Evidence) -> list[Subject]:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks.bandwidth import common_value
 from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run, the_group
 from clustercheck.checks.support import seeding, training
-from clustercheck.checks.support.job import ended_badly, outcome_of, reason
+from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import compute_ports, declared_rails
 from clustercheck.expect.effects import effect
@@ -90,7 +89,7 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
 ) -> list[Figure]:
     """On a CPU nothing is known to bind them: others share it, and nobody trains there."""
     nodes = sorted({rank.node for rank in outcome.ranks})
-    nccl = common_value(outcome, "backend") == "nccl"
+    nccl = backend_of(outcome) == "nccl"
     name, case = "_".join(key), training.cases_of(outcome.ranks[0])[key]
     profiles = frozenset(evidence.declared[node].profile for node in nodes)
     floor = floor_per_gpu(job, *key, profiles) if nccl else None

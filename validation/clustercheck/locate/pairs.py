@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -83,9 +83,15 @@ def read_pairs(outcome: JobOutcome) -> MeasuredPairs:
 
 
 def _read_sizes(outcome: JobOutcome) -> tuple[int, ...]:
-    trials = [(rank.verdict or {}).get("trials") for rank in outcome.ranks]
-    points = [point for one in trials if isinstance(one, list) for point in one if isinstance(point, Mapping)]
-    return tuple(sorted({size for point in points if isinstance(size := point.get("bytes"), int)}))
+    """The sizes that most nodes name, each with one vote."""
+    votes: Counter[int] = Counter()
+    for ranks in outcome.by_node.values():
+        trials = [(rank.verdict or {}).get("trials") for rank in ranks]
+        points = [
+            each for one in trials if isinstance(one, list) for each in one if isinstance(each, Mapping)
+        ]
+        votes.update({size for point in points if isinstance(size := point.get("bytes"), int)})
+    return tuple(sorted(size for size, count in votes.items() if 2 * count >= len(outcome.by_node)))
 
 
 def find_better_gbps(bandwidths: Iterable[float]) -> float:

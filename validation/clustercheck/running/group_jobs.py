@@ -17,6 +17,7 @@ from clustercheck.checks import (
     storage_io,
 )
 from clustercheck.checks.support import nccl, training
+from clustercheck.checks.support.job import are_on_gpus
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.faults import IsolationResult
@@ -70,7 +71,7 @@ def run_collectives(runner: JobRunner, evidence: Evidence, nodes: Sequence[str])
 def _run_large_sizes(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
     outcome = evidence.jobs.get(job)
     arguments = runner.suite.jobs[job].nccl_arguments
-    if outcome is None or not arguments or not outcome.good or not _is_on_gpus(outcome):
+    if outcome is None or not arguments or not outcome.good or not are_on_gpus(outcome):
         return evidence
     second = runner.launch(evidence, job, nodes, limit_sizes(arguments, evidence, nodes))
     if isinstance(second, str):
@@ -85,7 +86,7 @@ def repeat_slow_sizes(runner: JobRunner, evidence: Evidence) -> Evidence:
     nodes = list(dict.fromkeys(rank.node for rank in outcome.ranks))
     job = runner.suite.jobs[all_reduce.JOB]
     arguments: Mapping[str, Any] = job.arguments
-    if _is_on_gpus(outcome):
+    if are_on_gpus(outcome):
         arguments = limit_sizes(job.nccl_arguments or arguments, evidence, nodes)
     failed = {**arguments, "sizes_bytes": bandwidth.failed_sizes(evidence), "iterations": CONFIRMATIONS}
     second = runner.launch(evidence, all_reduce.JOB, nodes, failed)
@@ -97,7 +98,7 @@ def repeat_slow_sizes(runner: JobRunner, evidence: Evidence) -> Evidence:
 def isolate_group_fault(runner: JobRunner, evidence: Evidence) -> tuple[Evidence, IsolationResult | None]:
     """What makes the group slow or its sums wrong, by trials of pairs and groups."""
     job = runner.suite.jobs[pairs.JOB]
-    on_gpus = _is_on_gpus(evidence.jobs[all_reduce.JOB])
+    on_gpus = are_on_gpus(evidence.jobs[all_reduce.JOB])
     arguments = job.nccl_arguments if on_gpus and job.nccl_arguments else job.arguments
 
     def launch(nodes: Sequence[str], rounds: Rounds, environment: RankEnvironment) -> JobOutcome | str:
@@ -148,10 +149,6 @@ def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str])
         ports=rdma_write.arguments_of(evidence, nodes),
         rounds=both_ways(rounds),
     )
-
-
-def _is_on_gpus(outcome: JobOutcome) -> bool:
-    return all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)
 
 
 def limit_sizes(arguments: Mapping[str, Any], evidence: Evidence, nodes: Sequence[str]) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from clustercheck.checks import pairs
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
-from clustercheck.checks.support.job import reason
+from clustercheck.checks.support.job import are_on_gpus, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import adapters_of, declared_rails
 from clustercheck.launch.model import JobOutcome
@@ -185,7 +185,7 @@ class _Isolation:
 def _find_adapters(evidence: Evidence, rank_layout: RankLayout) -> tuple[Adapters, bool]:
     """The adapters by node, one per rail; if unknown none, and whether nodes have several."""
     outcome = evidence.jobs[GROUP_JOB]
-    if not all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks):
+    if not are_on_gpus(outcome):
         return {}, False
     found = {
         node: adapters_of(evidence.nodes[node], declared_rails(evidence, node)) for node in rank_layout.nodes

@@ -15,9 +15,11 @@ from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
 from clustercheck.checks.data_parallel import JOB, commonest_parameters
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import are_on_gpus, backend_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Verdict
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample
 
 HONEST = "a" * 64
@@ -270,3 +272,42 @@ def test_nor_which_firmware_and_rate_equal_adapters_have(check: str, firmware: s
             devices.append({**copy.deepcopy(like), **address, "fw_ver": firmware, "ports": fast})
 
     assert verdicts_of_others(check, seeding.edit("gpu03", many)(sample.healthy())) == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("liar", ["gpu01", "gpu02", "gpu03"])
+@pytest.mark.parametrize("backend", ["nccl", "gloo", "", None, [], "x" * 99])
+@pytest.mark.parametrize(
+    ("check", "job"),
+    [
+        ("pair-bandwidth", "pairs"), ("pair-bandwidth", "all_reduce"), ("all-reduce-bandwidth", "all_reduce"),
+        ("all-gather-bandwidth", "collectives"),
+    ],
+)  # fmt: skip
+def test_over_what_a_node_says_that_ranks_met_changes_no_result(
+    liar: str, backend: Any, check: str, job: str
+) -> None:
+    """Nor which sizes it names: it is the first node whose word once counted."""
+
+    def lies(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == liar:
+            verdict["backend"] = backend
+            for trial in verdict.get("trials", ()):
+                trial["bytes"] = 7
+
+    (found,) = (each for each in CHECKS if each.id == check)
+    healthy = sample.healthy()
+    lying = seeding.verdicts(job, lies)(healthy)
+    assert evaluate(found, lying) == evaluate(found, healthy)
+    assert are_on_gpus(lying.jobs[job]) is are_on_gpus(healthy.jobs[job])
+
+
+def test_where_no_backend_has_most_votes_the_launcher_says_which_it_was() -> None:
+    outcome = sample.healthy(2).jobs["all_reduce"]
+    differ = {"gpu01": "gloo", "gpu02": "nccl"}
+    ranks = tuple(
+        replace(rank, verdict={**(rank.verdict or {}), "backend": differ[rank.node]})
+        for rank in outcome.ranks
+    )
+    with pytest.raises(CannotReadError, match="differ in their backend: gloo, nccl"):
+        backend_of(replace(outcome, ranks=ranks))
+    assert backend_of(replace(outcome, ranks=ranks, facts={"backend": "nccl"})) == "nccl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,9 +12,10 @@ from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.docker import START, is_silent
 from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
-from clustercheck.parse.plain_text import some_of
+from clustercheck.parse.plain_text import shortened, some_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 T = TypeVar("T")
@@ -88,15 +90,13 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
 
 def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, tuple[int, int]]:
     """By node with fewer ranks over NCCL than GPUs: (ranks, GPUs). With MIG the devices are others."""
-    short: dict[str | None, tuple[int, int]] = {}
-    for node, ranks in outcome.by_node.items():
-        if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or has_mig(
-            evidence, node
-        ):
-            continue
-        if len(ranks) < evidence.gpu_count(node):
-            short[node] = (len(ranks), evidence.gpu_count(node))
-    return short
+    if not are_on_gpus(outcome):
+        return {}
+    return {
+        node: (len(ranks), evidence.gpu_count(node))
+        for node, ranks in outcome.by_node.items()
+        if len(ranks) < evidence.gpu_count(node) and not has_mig(evidence, node)
+    }
 
 
 def has_mig(evidence: Evidence, node: str) -> bool:
@@ -134,6 +134,31 @@ def commonest(counted: Counter[T]) -> set[T]:
     """What is counted most: several where they are equally many."""
     most = max(counted.values(), default=0)
     return {value for value, count in counted.items() if count == most}
+
+
+def backend_of(outcome: JobOutcome) -> str:
+    """Over what the ranks met: as more than half of the nodes say, else as the launcher placed them.
+
+    Raises CannotReadError where neither tells.
+    """
+    nodes = [
+        Counter(shortened(str((rank.verdict or {}).get("backend", "")), 40) for rank in ranks)
+        for ranks in outcome.by_node.values()
+    ]
+    found = find_majority(count_votes(nodes))
+    if found is None:
+        found = outcome.facts.get("backend")
+    if not isinstance(found, str):
+        said = ", ".join(sorted(set().union(*nodes)))
+        raise CannotReadError(f"the ranks differ in their backend: {said}")
+    return found
+
+
+def are_on_gpus(outcome: JobOutcome) -> bool:
+    """Whether the ranks met over NCCL, as far as that is known."""
+    with suppress(CannotReadError):
+        return backend_of(outcome) == "nccl"
+    return False
 
 
 def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:
