@@ -16,6 +16,7 @@ PEER_GONE = re.compile(
 )
 # What a library logs when it gives up on a peer and aborts its process.
 GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
+WITNESSES = 2  # nodes: what only one says of how far it came decides nothing for the others
 STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "is blocked in the kernel", "Z": "is a zombie"}
 
 
@@ -45,7 +46,11 @@ def judge_group(
 
     ``timed_out``: the job's time limit passed, as opposed to being stopped after another rank failed.
     """
-    outcomes = _mark_witnesses(evidence, {item.rank: _judge_rank(item) for item in evidence})
+    outcomes = {item.rank: _judge_rank(item) for item in evidence}
+    early = _find_early(evidence, outcomes, timed_out)
+    for item, because in early:
+        outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
+    outcomes = _mark_witnesses(evidence, outcomes)
     waiting = [item for item in evidence if outcomes[item.rank].state is RankState.KILLED]
     origins = [
         outcomes[item.rank]
@@ -54,13 +59,16 @@ def judge_group(
     ]
     unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
     witnesses = any(o.state in (RankState.FAILED, RankState.LOST_PEER) for o in outcomes.values())
-    hung = _find_hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
+    is_clear = not early and not origins and not unreachable and (timed_out or witnesses)
+    hung = _find_hung(waiting, whole=len(waiting) == len(evidence)) if is_clear else early
     for item, because in hung:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
     hung_outcomes = [outcomes[item.rank] for item, _ in hung]
     only_hung = hung_outcomes if len(hung_outcomes) == 1 else []
     failed = [o for o in outcomes.values() if o.state in (RankState.FAILED, RankState.CRASHED)]
-    candidates = [*unreachable, *only_hung, *origins] or (failed if not hung_outcomes else [])
+    # Several that gave up on each other, or one on others that wait alike, do not tell who was the first.
+    is_only = not waiting and len({outcome.node for outcome in failed}) == 1
+    candidates = [*unreachable, *only_hung, *origins] or (failed if is_only else [])
     ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
     return ranks, candidates[0] if candidates else None
 
@@ -72,7 +80,7 @@ def judge_ranks(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ..
         is_waiting = bool((item.progress or {}).get("collective"))
         outcome = outcomes[item.rank]
         if outcome.state is RankState.KILLED and not is_waiting:
-            ((_, because),) = _find_hung([item])
+            ((_, because),) = _find_hung([item], whole=True)
             outcomes[item.rank] = replace(outcome, state=RankState.HUNG, because=because)
         elif outcome.state is RankState.CRASHED and is_waiting:  # its device was idle
             outcomes[item.rank] = replace(outcome, state=RankState.KILLED)
@@ -137,7 +145,7 @@ def _mark_witnesses(
 ) -> dict[int, RankOutcome]:
     """Ranks that aborted after waiting for a peer are witnesses if another rank or node is the cause."""
     aborted = [i for i in evidence if outcomes[i.rank].state is RankState.CRASHED and _gave_up(i)]
-    causes = (RankState.KILLED, RankState.UNREACHABLE)
+    causes = (RankState.KILLED, RankState.UNREACHABLE, RankState.HUNG, RankState.FAILED)
     aborted_ranks = {item.rank for item in aborted}
     others = [item for item in evidence if item.rank not in aborted_ranks]
     if not any(outcomes[i.rank].state in causes or _is_origin(i, outcomes[i.rank]) for i in others):
@@ -158,8 +166,40 @@ def _gave_up(item: RankEvidence) -> bool:
     return aborted and GAVE_UP.search(item.log_tail) is not None
 
 
-def _find_hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
-    """The ranks that held up the others: those not running, else those behind, else all of them."""
+def _find_early(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome], timed_out: bool
+) -> list[tuple[RankEvidence, str]]:
+    """The ranks that say they succeeded, on fewer than half of the nodes, while all ranks of all other nodes
+    waited at the same place for a peer, or gave up on one: of two nodes at least, whose word counts more.
+    """
+    nodes = {item.node for item in evidence}
+    others = [item for item in evidence if outcomes[item.rank].state is not RankState.OK]
+    waited = {item.node for item in others}
+    is_failed = any(outcomes[item.rank].state is not RankState.KILLED for item in others)
+    if len(waited) < WITNESSES or 2 * len(waited) <= len(nodes) or not (timed_out or is_failed):
+        return []
+    is_even = len({_counter_of(item) for item in others}) == 1
+    if not is_even or not all(_waited(item, outcomes[item.rank]) for item in others):
+        return []
+    because = f"it says that it succeeded, while {len(waited)} nodes waited for it"
+    return [(item, because) for item in evidence if item.node not in waited]
+
+
+def _waited(item: RankEvidence, outcome: RankOutcome) -> bool:
+    """Whether a rank was ended while it waited for its peers, or gave up on one."""
+    if outcome.state is RankState.KILLED:
+        is_stuck = (item.end or {}).get("state") in STUCK_STATES
+        return bool((item.progress or {}).get("collective")) and not is_stuck
+    if outcome.state is RankState.FAILED:
+        return not _is_origin(item, outcome)
+    return outcome.state is RankState.CRASHED and _gave_up(item)
+
+
+def _find_hung(waiting: Sequence[RankEvidence], *, whole: bool) -> list[tuple[RankEvidence, str]]:
+    """The ranks that held up the others: those not running, else those behind, else all of them.
+
+    If they are not the ``whole`` group, and all alike, one that gave up may as well be the cause: none.
+    """
     stuck = [i for i in waiting if (i.end or {}).get("state") in STUCK_STATES]
     if stuck:
         return [
@@ -170,12 +210,26 @@ def _find_hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]
     computing = [i for i in waiting if not (i.progress or {}).get("collective")]
     if computing and len(computing) < len(waiting):
         return [(i, f"hung while {_phase_of(i)}; the other ranks waited for it") for i in computing]
-    counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
-    furthest = max(counters, default=0)
-    behind = [i for i, counter in zip(waiting, counters) if counter < furthest]
+    furthest = _furthest(waiting)
+    behind = [i for i in waiting if _counter_of(i) < furthest]
     if behind:
         return [(i, f"hung while {_phase_of(i)}; the other ranks were ahead") for i in behind]
+    if not whole and len({i.node for i in waiting}) >= WITNESSES:
+        return []
     return [(i, f"hung while {_phase_of(i)}, like every other remaining rank") for i in waiting]
+
+
+def _furthest(waiting: Sequence[RankEvidence]) -> int:
+    """How far the group came: of three nodes and more, where two of them did."""
+    of_node: dict[str, int] = {}
+    for item in waiting:
+        of_node[item.node] = max(of_node.get(item.node, 0), _counter_of(item))
+    counters = sorted(of_node.values(), reverse=True)
+    return counters[1 if len(counters) > WITNESSES else 0] if counters else 0
+
+
+def _counter_of(item: RankEvidence) -> int:
+    return int((item.progress or {}).get("counter", 0))
 
 
 def _phase_of(item: RankEvidence) -> str:

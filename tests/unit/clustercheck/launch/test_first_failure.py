@@ -218,3 +218,69 @@ def test_after_an_interrupt_no_rank_failed_first():
     )
     assert states(outcomes) == [RankState.KILLED, RankState.KILLED]
     assert first is None
+
+
+WAITING = at("all-reduce", 5, collective=True)
+GAVE_UP = {"end": {**ENDED, "exit_code": -6}, "log_tail": "what():  Connection closed by peer"}
+# What two honest nodes say of a group that a third one holds up, and what that one may say of itself.
+HONEST = {
+    "ended": {"end": LATE, "progress": WAITING},
+    "gave up": {"verdict": lost_its_peers(), "end": FAILED, "progress": WAITING},
+    "aborted": {**GAVE_UP, "progress": WAITING},
+}
+LIES = {
+    "it succeeded": {"verdict": GOOD, "end": ENDED},
+    "it succeeded, and waited": {"verdict": GOOD, "end": LATE, "progress": at("done", 9, collective=True)},
+    "it is ahead": {"end": LATE, "progress": at("all-reduce", 99, collective=True)},
+    "it gave up": {"verdict": lost_its_peers(), "end": FAILED, "progress": WAITING},
+    "it aborted": {**GAVE_UP, "progress": WAITING},
+    "it waits": {"end": LATE, "progress": WAITING},
+}
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("honest", HONEST)
+@pytest.mark.parametrize("lie", LIES)
+def test_who_holds_up_two_others_is_a_suspect_whatever_it_says(place: int, honest: str, lie: str):
+    """And if it cannot be told from them, no node is named for itself."""
+    group = [rank(n, arrival=n, **(LIES[lie] if n == place else HONEST[honest])) for n in range(3)]
+    outcomes, first = judge_group(group, True)
+    suspects = set(JobOutcome("job", outcomes, 1.0, first).suspects)
+    assert f"gpu{place + 1:02d}" in suspects
+    assert len(suspects) in (1, 3)
+    if lie.startswith("it succeeded"):
+        assert len(suspects) == 1
+        assert outcomes[place].because == "it says that it succeeded, while 2 nodes waited for it"
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"end": {**LATE, "state": "T"}, "progress": WAITING},
+        {"end": LATE, "progress": at("making data", 4, collective=False)},
+        {"end": LATE, "progress": at("all-reduce", 4, collective=True)},
+        {"end": {**ENDED, "exit_code": -11}, "progress": WAITING},
+        {"missing": "the SSH connection was lost"},
+    ],
+    ids=["stopped", "computes", "behind", "crashed", "gone"],
+)
+def test_what_one_node_says_does_not_hide_whose_rank_hangs_or_ends(fault: dict, lie: str):
+    group = [rank(0, **fault), rank(1, end=LATE, progress=WAITING), rank(2, **LIES[lie])]
+    outcomes, first = judge_group(group, True)
+    suspects = set(JobOutcome("job", outcomes, 1.0, first).suspects)
+    assert "gpu01" in suspects and "gpu02" not in suspects
+
+
+def test_a_node_whose_collective_hangs_after_most_others_succeeded_is_the_hung_one():
+    done = {"verdict": GOOD, "end": ENDED}
+    _, first = judge_group([rank(0, **done), rank(1, end=LATE, progress=WAITING), rank(2, **done)], True)
+    assert first.node == "gpu02"
+
+
+def test_a_success_before_an_interrupt_is_believed():
+    stopped = {"end": TOLD, "progress": WAITING}
+    outcomes, _ = judge_group(
+        [rank(0, verdict=GOOD, end=ENDED), rank(1, **stopped), rank(2, **stopped)], False
+    )
+    assert states(outcomes) == [RankState.OK, RankState.KILLED, RankState.KILLED]
