@@ -11,14 +11,17 @@ from typing import Any
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import broken, commonest, has_mig, outcome_of, ranks_of
+from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.model import BETWEEN, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = "paddle_launch"
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
+EXPECTED = "each sample once an epoch, and a loss that falls"
 MAX_LOSS = 1e9  # no honest one is near it; a node that says more is not counted
 
 Trainer = Mapping[str, Any]
@@ -41,10 +44,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     if because := _unlike(evidence, answer, trainers):
         return failed(because, "wrong", "as on all processes")
-    if because := evidence.once(_sample_problem) or evidence.once(_loss_problem):
-        expected = "each sample once an epoch, and a loss that falls"
-        return failed(f"{because} (of all nodes together: cannot determine which)", "wrong", expected)
-    return passed(
+    return _together(evidence, node) or passed(
         f"{len(trainers)} of {answer['all_processes']} processes",
         "each sample once an epoch",
         evidence={
@@ -53,6 +53,18 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "command": str(answer["launched"].get("command"))[-SHOWN:],
         },
     )
+
+
+def _together(evidence: Evidence, node: str) -> Finding | None:
+    """What all nodes together show against this one."""
+    if shared := evidence.once(_shared_samples).get(node):
+        more = {BETWEEN: shared.between} if shared.between else {}
+        return failed(shared.because, "wrong", EXPECTED, evidence=more)
+    if because := evidence.once(_missing_processes).get(node):
+        return failed(because, "wrong", EXPECTED)
+    if because := evidence.once(_loss_problem):
+        return failed(f"{because} ({UNKNOWN})", "wrong", EXPECTED)
+    return None
 
 
 def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
@@ -189,45 +201,62 @@ def _part_problem(trainer: Trainer, answer: Trainer) -> str:
     return ""
 
 
-def _sound(evidence: Evidence) -> list[list[Trainer]]:
+def _sound(evidence: Evidence) -> dict[str, list[Trainer]]:
     """The processes of each node that can be read and is right by itself: what all nodes are judged by.
 
     One that is not fails for itself, and says nothing of the others.
     """
-    launches, found = evidence.once(_launches), []
+    launches, found = evidence.once(_launches), {}
     for rank in outcome_of(evidence, JOB).ranks:
         answer = rank.verdict or {}
         with suppress(CannotReadError):
             trainers = trainers_of(rank)
             is_whole = len(trainers) == answer["processes"] and {_launch_of(answer)} == launches
             if is_whole and not any(_part_problem(trainer, answer) for trainer in trainers):
-                found.append(trainers)
+                found[rank.node] = trainers
     return found
+
+
+def _shared_samples(evidence: Evidence) -> dict[str, Shared]:
+    """By node that trained on what others did, too: as each process has its share, others are missing."""
+    nodes, launches = evidence.once(_sound), evidence.once(_launches)
+    if not nodes or len(launches) != 1:
+        return {}
+    ((world, samples, epochs),) = launches
+    return find_shared(
+        [
+            {
+                name: [n for trainer in of_node for n in trainer["seen"][epoch]]
+                for name, of_node in nodes.items()
+            }
+            for epoch in range(epochs)
+        ],
+        repeats=-(-samples // world) * world - samples,
+    )
+
+
+def _missing_processes(evidence: Evidence) -> dict[str, str]:
+    """By node why it is held against it that all nodes together trained with more or fewer processes than
+    they were launched with: where most have as many, against the others.
+    """
+    nodes, launches = evidence.once(_sound), evidence.once(_launches)
+    together = sum(map(len, nodes.values()))
+    if len(nodes) < len(outcome_of(evidence, JOB).ranks) or {together} == {launch[0] for launch in launches}:
+        return {}
+    usual = find_majority(count_votes(Counter([len(trainers)]) for trainers in nodes.values()))
+    because = f"{together} processes trained on all nodes together, of {min(launches)[0]}"
+    if usual is None or all(len(trainers) == usual for trainers in nodes.values()):
+        return dict.fromkeys(nodes, f"{because} ({UNKNOWN})")
+    return {
+        node: f"{because}: {len(trainers)} here, {usual} on most nodes"
+        for node, trainers in nodes.items()
+        if len(trainers) != usual
+    }
 
 
 def _problem(trainer: Trainer, votes: set[str]) -> str:
     if trainer["parameters_sha256"] not in votes or len(votes) > 1:
         return "it ends with other parameters than the others"
-    return ""
-
-
-def _sample_problem(evidence: Evidence) -> str:
-    """What is wrong with the samples of all processes: each once, except those that make the parts equal."""
-    nodes = evidence.once(_sound)
-    if not nodes:
-        return ""
-    trainers = [trainer for node in nodes for trainer in node]
-    is_all = len(nodes) == len(outcome_of(evidence, JOB).ranks)
-    ((world, samples, epochs),) = evidence.once(_launches)
-    whole = -(-samples // world) * world
-    for epoch in range(epochs):
-        counted = Counter(number for trainer in trainers for number in trainer["seen"][epoch])
-        total, missing = sum(counted.values()), samples - len(counted)
-        if total > whole:
-            return f"{total} samples in epoch {epoch + 1}, {whole} expected: processes share some"
-        # Of a part of the nodes only what they have twice tells: the rest may have been trained on elsewhere.
-        if missing > (0 if is_all else whole - total):
-            return f"{missing} of {samples} samples were not trained on in epoch {epoch + 1}"
     return ""
 
 
@@ -239,7 +268,8 @@ def _loss_problem(evidence: Evidence) -> str:
     if not nodes:
         return ""
     first, last = (
-        median(fmean(trainer["losses"][place] for trainer in node) for node in nodes) for place in (0, -1)
+        median(fmean(trainer["losses"][place] for trainer in node) for node in nodes.values())
+        for place in (0, -1)
     )
     return "" if last < first else f"the loss did not fall: {first:.4f} to {last:.4f}"
 

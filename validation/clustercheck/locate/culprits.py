@@ -105,7 +105,10 @@ def find_culprits(
     for result in failed:
         node = str(result.subject.node)
         is_victim = faulty and node not in faulty and failures[result.check] > 1
-        if result.scope is Scope.GROUP and not is_victim:
+        if result.scope is Scope.GROUP and (peer := result.evidence.get(BETWEEN)):
+            first, second = sorted((node, str(peer)))
+            suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
+        elif result.scope is Scope.GROUP and not is_victim:
             suspicions["node", node, None, None].add_effect(
                 f"{result.check}: {result.because}", result.remedy
             )

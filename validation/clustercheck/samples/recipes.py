@@ -110,20 +110,21 @@ def stages_verdict(_rank: int, world: int) -> dict[str, Any]:
     return {"without": "", "stages": stages, "not_done": {}, "shards": {"1": 8, "2": world, "3": world}}
 
 
-LAUNCHED_SAMPLES, LAUNCHED_EPOCHS = 100, 2
+LAUNCHED_SHARE, LAUNCHED_EPOCHS = 5, 2
 
 
 def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
     """What a node's rank says of a plain script: the samples divided among eight processes a node."""
     world = GPUS * nodes
-    whole = -(-LAUNCHED_SAMPLES // world) * world
+    whole = LAUNCHED_SHARE * world
+    samples = whole - 1  # one is trained on twice, as in jobs/paddle_launch.py
     trainers = [
         {
             "rank": place,
             "world": world,
             "device": f"gpu:{place % GPUS}",
             "seen": [
-                [(number + epoch) % LAUNCHED_SAMPLES for number in range(place, whole, world)]
+                [(number + epoch) % samples for number in range(place, whole, world)]
                 for epoch in range(LAUNCHED_EPOCHS)
             ],
             "losses": [0.5, 0.3],
@@ -142,7 +143,7 @@ def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
     return {
         "rank": rank, "world": nodes, "interface": "eth0", "simulated": False, "ok": True, "because": "",
         "launched": launched, "trainers": trainers, "processes": GPUS, "all_processes": world,
-        "samples": LAUNCHED_SAMPLES, "epochs": LAUNCHED_EPOCHS,
+        "samples": samples, "epochs": LAUNCHED_EPOCHS,
     }  # fmt: skip
 
 

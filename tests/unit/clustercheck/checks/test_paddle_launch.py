@@ -13,6 +13,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Verdict
 from clustercheck.samples import sample
 
@@ -62,18 +63,49 @@ def test_samples_that_no_process_had_are_counted() -> None:
     assert {found[node].verdict for node in ("gpu01", "gpu02")} == {Verdict.PASS}
 
 
-def test_samples_that_two_nodes_share_are_the_groups() -> None:
-    """Each node's part is right by itself: nobody can say which of them read the other's."""
-    seen = [
-        trainer["seen"] for trainer in (sample.healthy().jobs[checked.JOB].ranks[0].verdict or {})["trainers"]
-    ]
+def seen_by(node: str) -> list[Any]:
+    ranks = sample.healthy().jobs[checked.JOB].ranks
+    (verdict,) = (rank.verdict or {} for rank in ranks if rank.node == node)
+    return [trainer["seen"] for trainer in verdict["trainers"]]
+
+
+def seeing(seen: dict[str, list[Any]]) -> Evidence:
+    """These nodes say that their processes were given these samples."""
 
     def same(rank: RankOutcome, verdict: seeding.Raw) -> None:
-        if rank.node == "gpu02":
-            for trainer, of_other in zip(verdict["trainers"], seen, strict=True):
-                trainer["seen"] = of_other
+        for trainer, of_process in zip(verdict["trainers"], seen.get(rank.node, []), strict=False):
+            trainer["seen"] = of_process
 
-    found = judged(seeding.verdicts(checked.JOB, same)(sample.healthy()))
+    return seeding.verdicts(checked.JOB, same)(sample.healthy())
+
+
+@pytest.mark.parametrize(("liar", "victim"), [("gpu02", "gpu01"), ("gpu01", "gpu03"), ("gpu03", "gpu02")])
+def test_samples_that_two_nodes_share_are_of_the_two_and_change_nothing_of_the_third(
+    liar: str, victim: str
+) -> None:
+    """Each node's part is right by itself: nobody can say which of them read the other's."""
+    found, healthy = judged(seeing({liar: seen_by(victim)})), judged(sample.healthy())
+    (third,) = found.keys() - {liar, victim}
+    assert found[third] == healthy[third]
+    assert {found[node].verdict for node in (liar, victim)} == {Verdict.FAIL}
+    (culprit,) = find_culprits(list(found.values()), None, group_is_slow=False)
+    assert (culprit.scope, culprit.node, culprit.peer) == ("link", *sorted((liar, victim)))
+
+
+@pytest.mark.parametrize("liar", ["gpu01", "gpu02", "gpu03"])
+def test_a_node_that_has_samples_of_both_others_fails_alone(liar: str) -> None:
+    one, other = sorted({"gpu01", "gpu02", "gpu03"} - {liar})
+    found = judged(seeing({liar: [*seen_by(one)[:4], *seen_by(other)[4:]]}))
+    healthy = judged(sample.healthy())
+    assert found[liar].verdict is Verdict.FAIL
+    assert [found[node] for node in (one, other)] == [healthy[node] for node in (one, other)]
+    (culprit,) = find_culprits(list(found.values()), None, group_is_slow=False)
+    assert (culprit.scope, culprit.node) == ("node", liar)
+
+
+def test_samples_that_every_node_has_are_of_all_together() -> None:
+    same = seen_by("gpu01")
+    found = judged(seeing({"gpu02": same, "gpu03": same}))
     assert {one.verdict for one in found.values()} == {Verdict.FAIL}
     assert all("of all nodes together: cannot determine which" in one.because for one in found.values())
 
@@ -125,8 +157,8 @@ def test_a_gpu_that_paddle_did_not_use_is_counted_and_a_cpu_needs_one_process() 
 
     def on_cpu(rank: RankOutcome, verdict: seeding.Raw) -> None:
         first = verdict["trainers"][0]
-        seen = [list(range(rank.rank, 102, 3)) for _ in first["seen"]]
-        seen = [[number % 100 for number in epoch] for epoch in seen]
+        seen = [list(range(rank.rank, 120, 3)) for _ in first["seen"]]
+        seen = [[number % 119 for number in epoch] for epoch in seen]
         first.update(device="cpu", world=3, seen=seen)
         verdict.update(trainers=[first], processes=1, all_processes=3)
 
@@ -139,8 +171,14 @@ def test_instances_of_mig_are_not_counted_as_gpus() -> None:
         verdict.update(trainers=verdict["trainers"][:7], processes=7)
 
     split = seeding.smi("gpu02", 0, "mig_mode/current_mig", "Enabled")
-    result = judged(seeding.chain(split, only_gpu02(seven))(sample.healthy()))["gpu02"]
-    assert "GPUs" not in result.because
+    found, healthy = (
+        judged(seeding.chain(split, only_gpu02(seven))(sample.healthy())),
+        judged(sample.healthy()),
+    )
+    assert found["gpu02"].because == (
+        "23 processes trained on all nodes together, of 24: 7 here, 8 on most nodes"
+    )
+    assert [found[node] for node in ("gpu01", "gpu03")] == [healthy[node] for node in ("gpu01", "gpu03")]
 
 
 def test_a_launcher_that_waits_is_told_from_one_that_fails() -> None:
