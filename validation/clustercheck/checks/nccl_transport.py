@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks import all_reduce
@@ -26,9 +25,9 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.nccl_findings import NcclFinding, findings
-from clustercheck.parse.nccl_log import Joined, NcclLog
-from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.parse.nccl_findings import NcclSite, findings
+from clustercheck.parse.nccl_log import NcclLog
+from clustercheck.parse.reading import NotDoneError
 
 JOB = all_reduce.JOB
 SOURCE = "NCCL's own log (NCCL_DEBUG=INFO)"
@@ -40,24 +39,6 @@ ONE_VERSION = (
     "Run one image by its digest on all nodes, and look for another libnccl.so that LD_LIBRARY_PATH, "
     "LD_PRELOAD or a mount brings into the container."
 )
-
-
-@dataclass(frozen=True)
-class _Read:
-    """The group's log and what is wrong by node, or why it cannot be read."""
-
-    log: NcclLog | None = None
-    wrong: Mapping[str, tuple[NcclFinding, ...]] | None = None
-    because: str = ""
-
-    @cached_property
-    def joined(self) -> Mapping[str, Sequence[Joined]]:
-        """The connections by the node whose end of them it is."""
-        found: dict[str, list[Joined]] = defaultdict(list)
-        if self.log is not None:
-            for joined in self.log.joined:
-                found[self.log.speaker(joined)].append(joined)
-        return found
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -72,11 +53,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise NotDoneError("the all-reduce whose log would tell did not succeed")
     if len(outcome.ranks) < 2:
         return not_applicable("one rank: there is nothing to connect")
-    read = evidence.once(_read)
-    if read.log is None or read.wrong is None:
-        raise CannotReadError(read.because)
-    answer = _summary(read.log, node, read.joined.get(node, ()))
-    if wrong := read.wrong.get(node, ()):
+    log = log_of(evidence, node)
+    answer = _summary(log)
+    found = findings(log, evidence.once(_site))
+    # Warnings are shown; NCCL warns of things that do no harm too.
+    if wrong := [each for each in found if node in each.hosts and each.code != "warnings"]:
         more = {**answer, "findings": [each.code for each in wrong]}
         because = "; ".join(each.seen for each in wrong)
         return failed(
@@ -85,28 +66,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed(answer["connections"], "the best transport there is", source=SOURCE, evidence=answer)
 
 
-def _read(evidence: Evidence) -> _Read:
-    try:
-        log = log_of(evidence)
-    except CannotReadError as error:
-        return _Read(because=str(error))
-    wrong: dict[str, tuple[NcclFinding, ...]] = {}
-    for finding in findings(log, site_of(evidence, evidence.jobs[HEARD])):
-        if finding.code != "warnings":  # shown; NCCL warns of things that do no harm too
-            for host in finding.hosts:
-                wrong[host] = (*wrong.get(host, ()), finding)
-    return _Read(log, wrong)
+def _site(evidence: Evidence) -> NcclSite:
+    return site_of(evidence, evidence.jobs[HEARD])
 
 
-def _summary(log: NcclLog, node: str, mine: Sequence[Joined]) -> dict[str, Any]:
-    roads = Counter(f"NET/{joined.how}" if joined.road == "NET" else joined.road for joined in mine)
-    across = [joined for joined in mine if log.crosses(joined)]
+def _summary(log: NcclLog) -> dict[str, Any]:
+    roads = Counter(f"NET/{joined.how}" if joined.road == "NET" else joined.road for joined in log.joined)
+    across = [joined for joined in log.joined if log.crosses(joined)]
     return {
         "nccl": log.version,
         "connections": ", ".join(f"{count} {road}" for road, count in sorted(roads.items())),
         "gpudirect": f"used by {sum(joined.gpudirect for joined in across)} of {len(across)}",
         "adapters": sorted({name for joined in across if (name := log.adapter(joined))}),
-        "warnings": [each for each in log.warnings if each.startswith(f"{node}: ")][:3],
+        "warnings": list(log.warnings[:3]),
     }
 
 
@@ -225,7 +197,7 @@ CHECK = Check(
         SeededFault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
         SeededFault("other-version", _other_library, Subject("gpu03")),
         SeededFault(
-            "log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN
+            "log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu02"), Verdict.NOT_RUN
         ),
         SeededFault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
         SeededFault(

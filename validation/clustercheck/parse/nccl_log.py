@@ -136,6 +136,19 @@ def parse_nccl_log(text: str, ranks: int) -> NcclLog:
     Raises CannotReadError where a rank never got ready, a connection is missing or of unknown kind, lines run
     into each other, or ranks contradict each other.
     """
+    return _whole(_hear_all(text, ranks), ranks)
+
+
+def parse_nccl_log_of(text: str, hosts: tuple[str, ...], mine: str) -> NcclLog:
+    """Read what the ranks of one host said, by the host of each rank: their ends of connections, and nothing
+    that they say of other ranks. ``version`` is empty where none of them names it.
+
+    Raises CannotReadError as `parse_nccl_log` does.
+    """
+    return _of_host(_hear_all(text, len(hosts)), hosts, mine)
+
+
+def _hear_all(text: str, ranks: int) -> _Heard:
     if len(text) > LARGEST:
         raise CannotReadError(f"NCCL's log is {len(text)} characters long")
     heard = _Heard()
@@ -153,7 +166,7 @@ def parse_nccl_log(text: str, ranks: int) -> NcclLog:
                 heard.warnings.append(f"{host}: {message}"[:300])
             else:
                 _hear(host, message, heard, ranks)
-    return _whole(heard, ranks)
+    return heard
 
 
 def _say_once(heard: _Heard, version: str) -> None:
@@ -315,6 +328,31 @@ def _whole(heard: _Heard, ranks: int) -> NcclLog:
     for channel, sender, receiver, side in sorted(there):
         other = {"send": "receive", "receive": "send"}.get(side, side)
         if (channel, sender, receiver, other) not in there:
+            raise CannotReadError(f"NCCL's log has but one end between rank {sender} and rank {receiver}")
+    return heard.log
+
+
+def _of_host(heard: _Heard, hosts: tuple[str, ...], mine: str) -> NcclLog:
+    ranks = [rank for rank, host in enumerate(hosts) if host == mine]
+    if missing := [rank for rank in ranks if rank not in heard.ready]:
+        raise CannotReadError(f"NCCL's log does not show that rank {missing[0]} got ready")
+    heard.log.hosts = hosts
+    heard.log.joined = tuple(
+        joined for joined in sorted(heard.joined.values()) if heard.log.speaker(joined) == mine
+    )
+    heard.log.warnings = tuple(dict.fromkeys(heard.warnings))
+    if not heard.log.joined:
+        raise CannotReadError("NCCL's log shows no connection; let the group do one collective operation")
+    there = {(joined.channel, joined.sender, joined.receiver, joined.side) for joined in heard.log.joined}
+    for channel, sender, receiver in sorted(_expected(heard)):
+        if (
+            sender in ranks
+            and not {(channel, sender, receiver, ""), (channel, sender, receiver, "send")} & there
+        ):
+            raise CannotReadError(f"NCCL's log lacks how rank {sender} reaches rank {receiver}")
+    for channel, sender, receiver, side in sorted(there):
+        other = {"send": "receive", "receive": "send"}.get(side, side)
+        if {sender, receiver} <= {*ranks} and (channel, sender, receiver, other) not in there:
             raise CannotReadError(f"NCCL's log has but one end between rank {sender} and rank {receiver}")
     return heard.log
 

@@ -76,8 +76,9 @@ def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
         "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
         "Pattern 4, crossNic 0, nChannels 2, bw 24.000000/24.000000, type NVL/PXB, sameChannels 0",
     ]
-    if rank == 0:
+    if gpu == 0:
         lines.insert(0, "NCCL version 2.22.3+cuda12.5")
+    if rank == 0:
         lines += [
             f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels
         ]

@@ -174,3 +174,37 @@ def test_a_node_whose_nccl_is_of_another_version_is_named_though_nccl_did_not_mi
     found = judged(changed(lambda node, log: f"{log}{SAYS}NCCL version {version[node]}+cuda12.5\n"))
     assert found["gpu02"] is Verdict.FAIL
     assert Verdict.FAIL not in (found["gpu01"], found["gpu03"])
+
+
+# --- what one node says of others
+
+LIES: dict[str, Callable[[str], str]] = {
+    "nothing": lambda text: "",
+    "half": lambda text: text[:900],
+    "too long": lambda text: f"{text}{on_node.NCCL_LOG_CUT}\n",
+    "no end": lambda text: text.replace("Init COMPLETE", "Init"),
+    "sockets everywhere": lambda text: text.replace("via P2P/CUMEM/read", "via NET/Socket/0"),
+    "of other ranks": lambda text: "".join(
+        f"{text}{SAYS}Channel 00/0 : {sender}[0] -> {(sender + 1) % 24}[1] [send] via NET/Socket/0\n"
+        for sender in range(24)
+    ),
+    "their trees": lambda text: f"{text}{SAYS}Trees [0] 9/-1/-1->3->17 [1] 9/-1/-1->20->1\n",
+    "another ring": lambda text: f"{text}{SAYS}Channel 00/02 :   0   2   1\n",
+    "of another group": lambda text: text.replace("nranks 24", "nranks 9"),
+    "in a switch": lambda text: f"{text}{SAYS}CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA\n",
+}
+
+
+@pytest.mark.parametrize("liar", ["gpu01", "gpu02", "gpu03"])
+@pytest.mark.parametrize("lie", LIES)
+def test_what_nccl_says_on_one_node_changes_no_result_of_the_others(liar: str, lie: str) -> None:
+    lying = changed(lambda node, text: LIES[lie](text) if node == liar else text)
+    for check in (CHECK, BY_ID["all-reduce-bandwidth"]):
+        results = [r for r in evaluate(check, lying) if r.subject.node != liar]
+        assert results == [r for r in evaluate(check, sample.healthy()) if r.subject.node != liar]
+
+
+@pytest.mark.parametrize("lie", ["nothing", "half", "too long", "no end", "of another group"])
+def test_a_log_that_cannot_be_read_is_its_nodes_alone(lie: str) -> None:
+    found = judged(changed(lambda node, text: LIES[lie](text) if node == "gpu02" else text))
+    assert found == {"gpu01": Verdict.PASS, "gpu02": Verdict.NOT_RUN, "gpu03": Verdict.PASS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,11 +13,11 @@ from clustercheck.checks.gpu_p2p import peer_access
 from clustercheck.checks.support.job import outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.rails import adapters_of, declared_rails
-from clustercheck.launch.model import JobOutcome
+from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Subject
 from clustercheck.parse.nccl_findings import NcclSite
-from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
+from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 from clustercheck.parse.topology import Topology
 
@@ -44,31 +44,35 @@ def heard(evidence: Evidence, outcome: JobOutcome) -> Evidence:
     return replace(evidence, jobs={**evidence.jobs, HEARD: replace(outcome, job=HEARD)})
 
 
-def log_of(evidence: Evidence) -> NcclLog:
-    """What NCCL said in the launch that was heard; hosts are called as the nodes are: two may say the same.
+def log_of(evidence: Evidence, node: str) -> NcclLog:
+    """What NCCL said on a node in the launch that was heard, in the words of its own ranks alone; hosts are
+    called as the nodes are: two may say the same.
 
     Raises CannotReadError, also where no launch was heard.
     """
-    log = evidence.once(_log)
+    log = evidence.once(_logs).get(node, "NCCL's log is missing")
     if isinstance(log, str):
         raise CannotReadError(log)
     return log
 
 
 def reduced_in_switch(evidence: Evidence) -> InSwitch:
-    """What NCCL's log shows of it; nothing where it cannot be read."""
-    try:
-        log = log_of(evidence)
-    except CannotReadError:
-        return InSwitch()
-    return InSwitch(log.nvls, bool(log.collnet))
+    """What NCCL's logs show of it: of the network where most nodes say so; nothing where none can be read."""
+    logs = {node: log for node, log in evidence.once(_logs).items() if isinstance(log, NcclLog)}
+    in_network = sum(bool(log.collnet) for log in logs.values())
+    return InSwitch(frozenset(node for node in logs if node in logs[node].nvls), 2 * in_network > len(logs))
 
 
-def _log(evidence: Evidence) -> NcclLog | str:
-    """Or why it cannot be read."""
-    if HEARD not in evidence.jobs:
-        return "NCCL's log is missing"
-    ranks = sorted(evidence.jobs[HEARD].ranks, key=lambda each: each.rank)
+def _logs(evidence: Evidence) -> dict[str, NcclLog | str]:
+    """By node, or why its log cannot be read."""
+    outcome = evidence.jobs.get(HEARD)
+    if outcome is None:
+        return {}
+    hosts = tuple(rank.node for rank in sorted(outcome.ranks, key=lambda each: each.rank))
+    return {node: _read_log(ranks, hosts) for node, ranks in outcome.by_node.items()}
+
+
+def _read_log(ranks: Sequence[RankOutcome], hosts: tuple[str, ...]) -> NcclLog | str:
     texts = []
     for rank in ranks:
         if not rank.nccl_log:
@@ -77,7 +81,7 @@ def _log(evidence: Evidence) -> NcclLog | str:
             return f"the log of NCCL of rank {rank.rank} on {rank.node} is too long"
         texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
     try:
-        return parse_nccl_log("\n".join(texts), len(ranks))
+        return parse_nccl_log_of("\n".join(texts), hosts, ranks[0].node)
     except CannotReadError as error:
         return str(error)
 
