@@ -6,6 +6,7 @@ this last step, whoever prints it, and is never read as markup.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -69,6 +70,12 @@ def plain_styled(text: Text) -> Text:
     """The same for a styled text; if anything was removed, without the styles of its parts, which moved."""
     cleaned = plain_text(text.plain)
     return text if cleaned == text.plain else text.blank_copy(cleaned)
+
+
+def take_any_character() -> None:
+    """From now on standard output shows what its encoding lacks as an escape, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 RESULTS = Lasting()

@@ -92,11 +92,11 @@ def vault_sources(variable: str, value: str, base: Path | None = None) -> Iterat
         if is_list and name in (*PROMPTS, ""):
             yield VaultSource(text, because="" if name in PROMPTS or not text else "it names no file")
             continue
-        if not is_list:
-            name = name.replace("{{CWD}}", str(Path.cwd()))
         try:
+            if not is_list:
+                name = name.replace("{{CWD}}", str(Path.cwd()))
             path = Path(os.path.normpath((base or Path.cwd()) / Path(os.path.expandvars(name)).expanduser()))
-        except RuntimeError as error:  # no such user
+        except (RuntimeError, OSError) as error:  # no such user; no current directory
             yield VaultSource(text, because=str(error))
             continue
         yield VaultSource(f"{identity}{at}", path, unreadable_for_ansible(path))

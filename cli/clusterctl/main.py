@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from clusterctl.commands.shared.runner import META_KEY
-from clusterctl.console import explain, say
+from clusterctl.console import explain, say, take_any_character
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_USAGE, ExplainedError
 
 # Command name -> (module in clusterctl.commands, one-line help). Modules are imported when asked for:
@@ -109,4 +109,5 @@ def _internal(error: Exception) -> ExplainedError:
 
 def main() -> None:
     """Console-script entry."""
+    take_any_character()
     sys.exit(run())

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import SecretStr
 
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 
 LONGEST_BYTES = 4096
@@ -58,7 +58,7 @@ def read_password(source: str) -> SecretStr:
             with os.fdopen(os.dup(int(source)), encoding="utf-8") as stream:
                 text = stream.readline(LONGEST_BYTES)
         else:
-            with Path(source).expanduser().open(encoding="utf-8") as stream:
+            with user_path(source).open(encoding="utf-8") as stream:
                 text = stream.readline(LONGEST_BYTES)
     except (OSError, UnicodeDecodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)

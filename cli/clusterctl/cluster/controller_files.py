@@ -7,7 +7,6 @@ nobody else may be able to change where a path leads, nor put a file where none 
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
@@ -30,6 +29,7 @@ from clusterctl.cluster.spec import role_defaults
 from clusterctl.cluster.state_form import SECRET_DIRECTORIES, require_private_secrets
 from clusterctl.cluster.templating import DeclaredVariables, HiddenText
 from clusterctl.cluster.trust import find_objection_on_way
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 
 CERTIFICATE, PRIVATE_KEY = "-----BEGIN CERTIFICATE-----", "PRIVATE KEY"
@@ -104,7 +104,7 @@ def _path(name: str, text: str, host: Host) -> Path:
     """The path as roles read it. Ansible looks for a relative one among its own files, replaces variables of
     the environment, and takes `..` for the name before it, link or not: none of that is what was checked.
     """
-    path = Path(os.path.expanduser(text))  # noqa: PTH111 - it takes unknown users
+    path = user_path(text)
     is_whole = path.is_absolute() and ".." not in path.parts and "$" not in text and text == text.strip()
     # An encrypted value is the secret itself, mistaken for the name of its file.
     if is_whole and not isinstance(text, HiddenText):

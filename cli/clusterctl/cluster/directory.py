@@ -117,6 +117,19 @@ def _is_cluster(directory: Path) -> bool:
         return (directory / names.HOSTS_FILE).is_file()
 
 
+def current_directory() -> Path:
+    """Where the operator is. Raises ClusterctlError (``cluster.not-found``) where that was removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        raise ClusterctlError(
+            "the current directory is not there any more",
+            code="cluster.not-found",
+            where=".",
+            hint="Change into a directory that exists, and name the cluster's with -C DIR.",
+        ) from None
+
+
 def _trusted(named: Path) -> ClusterDirectory:
     with state_access():
         directory = ClusterDirectory(require_trusted_cluster(named))
@@ -140,7 +153,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
             where=str(named.resolve()),
             hint=f"Make one with: clusterctl init {named}",
         )
-    here = (start or Path.cwd()).resolve()
+    here = (start or current_directory()).resolve()
     for candidate in (here, *here.parents):
         if _is_cluster(candidate):
             return _trusted(candidate)

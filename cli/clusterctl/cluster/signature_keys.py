@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clusterctl.cluster.bounded_file import UnusableFileError, read_trusted
 from clusterctl.cluster.signature_policy import KeyRequirement, SignedBy
+from clusterctl.cluster.user_path import user_path
 
 # A key with many certifications has some hundred kilobytes.
 MAX_KEY_BYTES = 1 << 20
@@ -38,7 +39,7 @@ def keys(requirement: KeyRequirement, root: Path) -> Iterator[tuple[str, bytes]]
 def _read(requirement: KeyRequirement, root: Path, text: str) -> bytes:
     """The content of a key's file; a relative path starts at the cluster directory."""
     try:
-        content = read_trusted(root / Path(text).expanduser(), root, MAX_KEY_BYTES)
+        content = read_trusted(root / user_path(text), root, MAX_KEY_BYTES)
     except UnusableFileError as error:
         raise UnusableKeyError(f"{text} {error}") from None
     except OSError as error:

@@ -98,9 +98,9 @@ class Worker:
 
 @lru_cache(maxsize=256)
 def _compiled(text: str) -> Callable[[dict[str, Any]], Any]:
-    """A lone ``{{ expression }}`` keeps its type; anything longer is text, as with Ansible."""
+    """A lone ``{{ expression }}`` keeps its type; anything longer, also by a comment, is text."""
     body = ENVIRONMENT.parse(text).body
-    if len(body) == 1 and isinstance(body[0], nodes.Output) and len(body[0].nodes) == 1:
+    if "{#" not in text and len(body) == 1 and isinstance(body[0], nodes.Output) and len(body[0].nodes) == 1:
         inner = text.strip().removeprefix("{{").removesuffix("}}").strip("-+")
         expression = ENVIRONMENT.compile_expression(inner, undefined_to_none=False)
 

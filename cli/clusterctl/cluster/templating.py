@@ -28,9 +28,19 @@ class HiddenText(str):
         return "(an encrypted value)"
 
 
+def _unusable(value: object) -> str:
+    """What no program can be given, in a text or in the texts of lists and mappings; empty if nothing."""
+    if isinstance(value, str):
+        surrogate = any("\ud800" <= letter <= "\udfff" for letter in value)
+        return "a NUL character" if "\0" in value else "half of a character (a surrogate)" * surrogate
+    if isinstance(value, Mapping):
+        return next(filter(None, map(_unusable, (*value, *value.values()))), "")
+    return next(filter(None, map(_unusable, value)), "") if isinstance(value, list) else ""
+
+
 def is_template(value: object) -> bool:
     """True for text that Ansible would evaluate."""
-    return isinstance(value, str) and ("{{" in value or "{%" in value)
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
 class Variables:
@@ -49,9 +59,9 @@ class Variables:
         """
         raw = self._values.get(name)
         value = default if raw is None else self._evaluated(name, raw, 0, set())
-        if isinstance(value, str) and "\0" in value:
+        if bad := _unusable(value):
             raise ClusterctlError(
-                f"{name} of {self._owner} holds a NUL character",
+                f"{name} of {self._owner} holds {bad}",
                 code="settings.value",
                 where=f"{self._owner}: {name}",
                 hint="Remove it: no program can be given one.",

@@ -27,6 +27,8 @@ TORN = (
     "records the run whose link it was"
 )
 
+OLDER = "not covered, as they say that they ended before the chain began: {}"
+
 
 @click.group("runs")
 def command() -> None:
@@ -115,6 +117,8 @@ def verify(named: Path | None, head: str | None, as_json: bool) -> int:
             console.RESULTS.print(problem)
         if checked.torn:
             console.RESULTS.print(TORN)
+        if checked.older:
+            console.RESULTS.print(OLDER.format(", ".join(checked.older)))
         console.RESULTS.print(_chain_sentence(checked))
     return EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD
 

@@ -150,7 +150,7 @@ def _content(path: Path) -> bytes:
 
 def _path(run: Run) -> Path:
     path = run.path(RESULT)
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         raise ClusterctlError(
             f"run {run.id} has no result: only a validation that finished has one",
             code="report.no-result",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ FINAL = (RESULT, EVIDENCE)
 class ChainVerification:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
     with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
-    were recorded otherwise since, as where jobs of an interrupted run have ended."""
+    were recorded otherwise since, as where jobs of an interrupted run have ended. ``older``: runs that say
+    that they ended before the chain began, which it does not cover."""
 
     links: int
     runs: int
@@ -30,6 +32,7 @@ class ChainVerification:
     problems: tuple[str, ...]
     torn: bool = False
     recorded_again: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -44,23 +47,29 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> ChainVerific
     """
     links, problems, torn = chain.read(directory)
     problems += problems_of(links, directory)
-    problems += _not_linked(directory, links)
+    late, older = _not_linked(directory, links)
+    problems += [f"run {run} is not in the chain, and does not say that it ended before" for run in late]
     covered = next((count for count, link in enumerate(links, 1) if link.head == head), 0)
     anchored = links[covered - 1].number if covered else 0
     if head is not None and not covered:
         problems.append(f"no link has the head {shortened(head, 80)}: the chain was cut, or written again")
     newest = links[-1].head if links else ""
     runs, again = len({link.run for link in links}), tuple(_recorded_again(links, covered))
-    return ChainVerification(len(links), runs, newest, anchored, tuple(problems), torn, again)
+    return ChainVerification(len(links), runs, newest, anchored, tuple(problems), torn, again, tuple(older))
 
 
-def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> list[str]:
-    """Runs that ended after the chain began and are not in it; `runs list` names the unreadable ones."""
-    if not links:
-        return []
+def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[list[str], list[str]]:
+    """Ended runs that are not in the chain: those that ended after it began, or do not say when, and others.
+
+    `runs list` names the unreadable ones.
+    """
     linked = {link.run for link in links}
-    late = (run.id for run in RunStore(directory).scan().runs if seconds_after(run, links[0].at) > 0)
-    return [f"run {run} ended and is not in the chain" for run in late if run not in linked]
+    found: tuple[list[str], list[str]] = [], []
+    for run in RunStore(directory).scan().runs if links else ():
+        if run.finished and run.id not in linked:
+            is_older = -math.inf < seconds_after(run, links[0].at) <= 0
+            found[is_older].append(run.id)
+    return found
 
 
 def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:
@@ -118,6 +127,8 @@ def _changes(run: str, recorded: Mapping[str, str], path: Path) -> list[str]:
     except (OSError, UnusableFileError) as error:
         return [f"run {run} cannot be read: {describe_unusable(error)}"]
     gone = [f"{name} of run {run} was removed" for name in recorded if name not in present]
+    links = [f"{name} of run {run} is a link" for name in chain.RECORDED if (path / name).is_symlink()]
     both = [name for name in recorded if name in present]
     changed = [f"{name} of run {run} was changed" for name in both if present[name] != recorded[name]]
-    return [*gone, *changed, *(f"{name} of run {run} was added" for name in present if name not in recorded)]
+    added = [f"{name} of run {run} was added" for name in present if name not in recorded]
+    return [*gone, *links, *changed, *added]

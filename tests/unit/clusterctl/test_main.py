@@ -28,6 +28,27 @@ def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProces
     )
 
 
+def test_a_character_that_standard_output_lacks_is_escaped() -> None:
+    words = "from clusterctl import console; console.take_any_character(); console.RESULTS.print('5 \u20ac')"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, timeout=60, env=environment, check=True
+    )
+    assert done.stdout == b"5 \\u20ac\n"
+
+
+def test_a_current_directory_that_was_removed_is_said(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = f"import os; os.rmdir({str(gone)!r}); from clusterctl.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", words, "hosts", "list"],
+        capture_output=True, text=True, timeout=60, cwd=gone, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "the current directory is not there any more" in done.stderr
+
+
 @pytest.mark.parametrize("name", list(program.COMMANDS))
 def test_every_listed_command_exists_under_its_own_name(name: str) -> None:
     module = importlib.import_module(f"clusterctl.commands.{program.COMMANDS[name][0]}")

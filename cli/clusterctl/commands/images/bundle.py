@@ -18,6 +18,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
+from clusterctl.cluster.user_path import user_path
 from clusterctl.commands.images import bringing, options
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
@@ -253,7 +254,7 @@ def _packages(
 
 def _tree(word: str) -> Tree:
     name, _, path = word.partition("=")
-    root = Path(path).expanduser()
+    root = user_path(path)
     if not NAME.fullmatch(name) or not path or not root.exists():
         raise ClusterctlError(
             f"{word!r} in --include is no NAME=PATH, or there is nothing at that path",

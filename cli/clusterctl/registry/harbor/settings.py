@@ -13,6 +13,7 @@ from clusterctl.cluster import names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import setting
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.declared import DeclaredHarbor
@@ -103,8 +104,8 @@ def _access(host: Host, inventory: Inventory) -> Access:
     return Access(
         url=url.rstrip("/"),
         user=str(setting(host, "registry_api_user") or "admin"),
-        password=read_secret_file(root / Path(password).expanduser(), "Harbor's administrator password"),
-        authority=root / Path(authority).expanduser() if authority else (own if own.is_file() else None),
+        password=read_secret_file(root / user_path(password), "Harbor's administrator password"),
+        authority=root / user_path(authority) if authority else (own if own.is_file() else None),
         name=name,
     )
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.harbor.change import Action, Deferred, FieldDifference, HarborChange, Remark, Subject
@@ -121,7 +122,7 @@ class Site:
         if not (file or command):
             return None
         if file:
-            secret = read_secret_file(self.directory / Path(file).expanduser(), what)
+            secret = read_secret_file(self.directory / user_path(file), what)
         else:
             secret = secret_of_command(command, what)
         self.client.hidden.add(secret.get_secret_value())

@@ -10,6 +10,7 @@ from typing import Any
 from clusterctl.cluster.compatibility import version
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import setting
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import REPOSITORY, TAG, Reference, parse
 
@@ -41,11 +42,19 @@ def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
     host = asked_host(inventory)
     training = training_image(host)
     found = [training] if training else []
-    for number, entry in enumerate(setting(host, "images") or [], 1):
+    for number, entry in enumerate(entries(host, "images"), 1):
         found.append(_declared(entry, f"images, entry {number}"))
-    found += [_built(entry, host) for entry in setting(host, "image_builds") or []]
+    found += [_built(entry, host) for entry in entries(host, "image_builds")]
     _once_each(found)
     return tuple(found)
+
+
+def entries(host: Host, name: str) -> list[Any]:
+    """What a setting lists; a template may make it anything. Raises ClusterctlError (``images.declared``)."""
+    found = setting(host, name) or []
+    if not isinstance(found, list):
+        raise _refusal(f"{name} of {host.name} is not a list", name)
+    return found
 
 
 def asked_host(inventory: Inventory) -> Host:
@@ -90,7 +99,7 @@ def nodes_driver(inventory: Inventory) -> str:
 def file_setting(inventory: Inventory, name: str) -> Path | None:
     """A file that a setting names, from the cluster directory on; None where it names none."""
     value = str(setting(asked_host(inventory), name) or "")
-    return inventory.directory.root / Path(value).expanduser() if value else None
+    return inventory.directory.root / user_path(value) if value else None
 
 
 def training_image(host: Host) -> DeclaredImage | None:
@@ -126,6 +135,8 @@ def registry_name(host: Host) -> str:
 
 
 def _built(entry: Mapping[str, Any], host: Host) -> DeclaredImage:
+    if not isinstance(entry, Mapping):
+        raise _refusal("an entry of image_builds is not a mapping", "image_builds")
     source = parse(f"{registry_name(host)}/{entry.get('target')}")
     return DeclaredImage(str(entry.get("name")), source, source.repository, source.tag, built=True)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
+from clusterctl.cluster.user_path import user_path
 
 FILE = "nccl-tests.tar.gz.base64"
 SCRIPT = "build-nccl-tests.sh"
@@ -67,7 +68,7 @@ def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     if "://" in source or not source:
         raise NotDeclaredWellError("nccl_tests needs a source: a URL without a password, or a file")
     try:
-        content = read_bounded(root / Path(source).expanduser(), LARGEST)
+        content = read_bounded(root / user_path(source), LARGEST)
     except (OSError, UnusableFileError) as error:
         raise NotDeclaredWellError(
             f"the source of nccl_tests cannot be read: {describe_unusable(error)}"

@@ -20,9 +20,9 @@ from clusterctl.cluster.bounded_file import (
 )
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.cluster.spec import setting
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.declared import asked_host
+from clusterctl.registry.images.declared import asked_host, entries
 from clusterctl.registry.images.nccl_tests import (
     NcclTests,
     NotDeclaredWellError,
@@ -78,7 +78,7 @@ class BuildRecipe:
 
 def declared_recipes(inventory: Inventory) -> tuple[BuildRecipe, ...]:
     """The recipes of the settings. Raises ClusterctlError (``images.build-declared``)."""
-    declared = setting(asked_host(inventory), SETTING) or []
+    declared = entries(asked_host(inventory), SETTING)
     root = inventory.directory.root
     found = [_recipe(one, root, f"{SETTING}, entry {number}") for number, one in enumerate(declared, 1)]
     for key in ("name", "target"):
@@ -155,7 +155,7 @@ def _certificate(file: str, root: Path, where: str) -> str:
     if not file:
         return ""
     try:
-        text = read_trusted(root / Path(file).expanduser(), root, MAX_CERTIFICATES_BYTES).decode("ascii")
+        text = read_trusted(root / user_path(file), root, MAX_CERTIFICATES_BYTES).decode("ascii")
     except (OSError, UnusableFileError) as error:
         raise _refusal(f"pip_ca_file cannot be read: {describe_unusable(error)}", where) from None
     except UnicodeDecodeError as error:

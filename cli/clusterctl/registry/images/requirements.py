@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_trusted
+from clusterctl.cluster.user_path import user_path
 from clusterctl.registry.images.nccl_tests import NotDeclaredWellError, UnpinnedSourceError
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
@@ -23,7 +24,7 @@ def read_requirements(lines: Iterable[str], file: str, root: Path) -> tuple[str,
 
     Raises NotDeclaredWellError, and UnpinnedSourceError for a package without its version or hashes.
     """
-    found = [*lines, *_lines_of(root / Path(file).expanduser(), root)] if file else list(lines)
+    found = [*lines, *_lines_of(root / user_path(file), root)] if file else list(lines)
     for line in found:
         if PINNED.fullmatch(line):
             continue

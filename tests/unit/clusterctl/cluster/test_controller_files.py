@@ -148,6 +148,13 @@ def test_a_file_that_another_user_could_replace_is_refused(
     assert error.where == str(site / "file.pem")
 
 
+def test_a_comment_hides_no_file(inventory: Make, site: Path) -> None:
+    """Ansible removes it, and would open what was not looked at."""
+    site.chmod(0o777)
+    whole = inventory(site_shared=f"{site}{{# ours #}}", registry_client_ca_file="{{ site_shared }}/file.pem")
+    assert refused(whole).where == str(site / "file.pem")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory to another group")
 def test_a_group_must_not_write_where_it_lies(
     inventory: Make, site: Path, monkeypatch: pytest.MonkeyPatch

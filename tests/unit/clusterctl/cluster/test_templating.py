@@ -25,6 +25,13 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemplateProcess]:
     own.close()
 
 
+@pytest.mark.parametrize("bad", ["\0", "\ud800", ["a", {"b": "\udfff"}], {"\0": 1}, "{{ '\\ud800' }}"])
+def test_what_no_program_can_be_given_is_refused(bad: object) -> None:
+    with pytest.raises(ClusterctlError, match=r"NUL character|surrogate") as caught:
+        value(bad)
+    assert caught.value.code == "settings.value"
+
+
 def value(text: object, **others: object) -> object:
     return Variables({"asked": text, **others}, CONTEXT, "gpu01").value("asked")
 
@@ -52,6 +59,7 @@ def refusal(text: object, **others: object) -> str:
         ({"key": ["{{ other }}"]}, {"key": ["first second"]}),
         ({"__ansible_unsafe": "{{ other }}"}, "{{ other }}"),
         ("no template", "no template"),
+        ("a comment{# is none #}", "a comment"),
     ],
 )
 def test_a_template_has_the_value_that_ansible_gives_it(text: object, expected: object) -> None:

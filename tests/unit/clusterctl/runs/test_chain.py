@@ -11,10 +11,14 @@ import pytest
 
 from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError
+from clusterctl.report import files
 from clusterctl.runs import chain
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import send_head
 from clusterctl.runs.verification import verify
+
+NOT_LINKED = "run {} is not in the chain, and does not say that it ended before"
 
 
 @pytest.fixture
@@ -124,7 +128,32 @@ def test_a_run_missing_from_the_chain_is_found(cluster: ClusterDirectory) -> Non
     planted.mkdir()
     later = {**json.loads(record.read_text()), "id": planted.name, "finished": "2099-12-31T00:00:00Z"}
     (planted / "run.json").write_text(json.dumps(later))
-    assert verify(cluster).problems == (f"run {planted.name} ended and is not in the chain",)
+    assert verify(cluster).problems == (NOT_LINKED.format(planted.name),)
+    for moment in ("2099-12-31 00:00:00", "yesterday", "2099-12-31T00:00:00"):
+        (planted / "run.json").write_text(json.dumps({**later, "finished": moment}))
+        assert verify(cluster).problems == (NOT_LINKED.format(planted.name),), moment
+
+
+def test_a_run_that_says_that_it_is_older_than_the_chain_is_named(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((runs(cluster)[2] / "run.json").read_text())
+    planted = cluster.runs / "19991231T000000000-validate-beef"
+    planted.mkdir()
+    older = {**record, "id": planted.name, "finished": "1999-12-31T00:00:00Z"}
+    (planted / "run.json").write_text(json.dumps(older))
+    assert main.run(["-C", str(cluster.root), "runs", "verify", "--head", verify(cluster).newest]) == 0
+    assert f"before the chain began: {planted.name}" in capsys.readouterr().out
+    assert verify(cluster).older == (planted.name,)
+
+
+def test_a_file_of_a_run_that_is_a_link_is_named_and_not_read(cluster: ClusterDirectory) -> None:
+    run = runs(cluster)[0]
+    (cluster.root / "elsewhere").write_text("{}")
+    (run / "result.json").symlink_to(cluster.root / "elsewhere")
+    assert verify(cluster).problems == (f"result.json of run {run.name} is a link",)
+    with pytest.raises(ClusterctlError, match="has no result"):
+        files.load(RunStore(cluster).get(run.name))
 
 
 def test_only_a_head_kept_elsewhere_shows_a_chain_that_was_written_again(cluster: ClusterDirectory) -> None:
@@ -154,7 +183,7 @@ def test_a_link_that_was_torn_by_a_crash_is_removed_and_its_run_recorded_by_the_
     file.write_bytes(before + torn.encode())
     checked = verify(cluster)
     assert checked.torn
-    assert checked.problems == (f"run {crashed.id} ended and is not in the chain",)
+    assert checked.problems == (NOT_LINKED.format(crashed.id),)
     later = store.create("apply", [])
     store.finish(later, 0, {})
     assert f"an incomplete link is removed ({len(torn)} bytes)" in capsys.readouterr().err
