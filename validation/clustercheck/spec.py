@@ -80,13 +80,15 @@ class NodeSettings:
 
 
 MIG_DISABLED = "disabled"
+MIG_ENABLED = "enabled"  # without an instance
+MIG_FILL = "all-"  # as many instances of one profile as fit
 _MIG_INSTANCES = re.compile(r"(?:(\d)x)?(\d(?:c\.\d)?g\.\d+gb\S*)")
 
 
 def mig_layout(text: str) -> tuple[str, ...] | None:
     """The instances of a GPU that ``3g.40gb, 2x2g.20gb`` means; None for ``disabled``. Raises ValueError."""
-    if text.strip() == MIG_DISABLED:
-        return None
+    if text.strip() in (MIG_DISABLED, MIG_ENABLED):
+        return None if text.strip() == MIG_DISABLED else ()
     found: list[str] = []
     for part in text.split(","):
         match = _MIG_INSTANCES.fullmatch(part.strip())
@@ -104,8 +106,9 @@ class NodeSpec:
     before ``acknowledged`` do not count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE
     ports must be up, each at ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it
     hangs on, by any name that nodes of one leaf share; empty where that is not known. ``mig`` is what each
-    GPU is to be (`mig_layout`), empty if unset. ``rails`` are the adapters for compute (``mlx5_0``,
-    ``mlx5_1:1``); none if not declared. ``nvme`` drives it has; None where that is not declared.
+    GPU is to be (`mig_layout`, or MIG_FILL and a profile), empty if unset; ``mig_by_gpu`` has those that are
+    to be something else. ``rails`` are the adapters for compute (``mlx5_0``, ``mlx5_1:1``); none if not
+    declared. ``nvme`` drives it has; None where that is not declared.
     """
 
     name: str
@@ -121,8 +124,13 @@ class NodeSpec:
     rdma_gbps: int | None = None
     leaf_switch: str = ""
     mig: str = ""
+    mig_by_gpu: Mapping[int, str] = field(default_factory=dict)
     rails: tuple[str, ...] = ()
     nvme: int | None = None
+
+    def mig_of(self, gpu: int) -> str:
+        """What this GPU is to be; empty if unset."""
+        return self.mig_by_gpu.get(gpu, self.mig)
 
 
 @dataclass(frozen=True)

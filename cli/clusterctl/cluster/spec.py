@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 
 from clustercheck.parse.plain_text import shortened
-from clustercheck.spec import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
+from clustercheck.spec import ClusterSpec, Mount, NodeSettings, NodeSpec
 from clusterctl.cluster import job_variables
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.mig import DeclaredMig, declared_mig
 from clusterctl.cluster.rails import MAX_RAILS, give_rails, refuse_rail
 from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.templating import Variables
@@ -149,6 +150,7 @@ def settings_of(host: Host) -> Variables:
 
 
 def _node(host: Host, inventory: Inventory, suite: str) -> NodeSpec:
+    mig = mig_of(host)
     return NodeSpec(
         name=host.name,
         address=host.address,
@@ -161,7 +163,8 @@ def _node(host: Host, inventory: Inventory, suite: str) -> NodeSpec:
         rdma_ports=_number(host, "hardware_rdma_ports", code="inventory.rdma"),
         rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
         leaf_switch=_text(host, "hardware_leaf_switch"),
-        mig=_mig(host),
+        mig=mig.of_others,
+        mig_by_gpu=mig.by_gpu,
         rails=_rails(host),
         nvme=_number(host, "hardware_nvme", code="inventory.nvme"),
     )
@@ -180,17 +183,9 @@ def _number(host: Host, name: str, *, code: str) -> int | None:
         ) from None
 
 
-def _mig(host: Host) -> str:
-    """The declared MIG layout. Raises ClusterctlError where it is none."""
-    text = _text(host, "hardware_mig")
-    try:
-        if text:
-            mig_layout(text)
-    except ValueError as error:
-        raise ClusterctlError(
-            f"hardware_mig of {host.name}: {error}", code="inventory.mig", where=host.name
-        ) from None
-    return text
+def mig_of(host: Host) -> DeclaredMig:
+    """The declared MIG layouts. Raises ClusterctlError where they are none."""
+    return declared_mig(host.name, setting(host, "hardware_mig"), _text(host, "hardware_gpu_model"))
 
 
 def _text(host: Host, name: str) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.booleans import is_true
-from clusterctl.cluster.spec import setting
+from clusterctl.cluster.spec import mig_of, setting
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 
@@ -56,10 +56,12 @@ def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: 
 
 
 def require_whole(inventory: Inventory) -> None:
-    """What only the settings of all hosts together show.
+    """What only the settings of all hosts together show, and MIG layouts that do not fit.
 
-    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, exit 2).
+    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, ``inventory.mig``, exit 2).
     """
+    for host in inventory.gpu_nodes:
+        mig_of(host)
     for host in inventory.hosts:
         if not groups_of_site() & set(host.groups) or not wants_image(host):
             continue

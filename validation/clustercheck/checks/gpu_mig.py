@@ -21,25 +21,27 @@ from clustercheck.checks.base import (
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.mig import mig_profiles
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
 from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError, program_output
-from clustercheck.spec import MIG_DISABLED, mig_layout
+from clustercheck.spec import MIG_DISABLED, MIG_FILL, mig_layout
 
 DECLARE = (
     "Declare in hardware_mig what every GPU of the node must be: `disabled`, or its instances as "
-    "`3g.40gb, 3g.40gb` or `7x1g.10gb`."
+    "`3g.40gb, 3g.40gb` or `all-1g.10gb`."
 )
 SETTLE = (
-    "Create the instances again (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
-    "nvidia-smi -mig and reset the GPU; instances do not survive a reboot: create them by a service at boot."
+    "Restore the declared layout with `clusterctl mig apply`; it also installs the unit that restores it at "
+    "boot, which `systemctl status clusterctl-mig` shows. Or correct hardware_mig."
 )
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The mode, whether another one waits for a reset, and the instances."""
-    gpu, declared = gpu_of(evidence, subject), evidence.declared[str(subject.node)].mig
+    gpu = gpu_of(evidence, subject)
+    declared = evidence.declared[str(subject.node)].mig_of(int(subject.gpu or 0))
     if gpu.mig in ("", "N/A"):
         if declared not in ("", MIG_DISABLED):
             return failed("this GPU does not support MIG", "no MIG", declared)
@@ -50,19 +52,30 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"MIG is {gpu.mig.lower()} and will be {gpu.mig_pending.lower()} after a reset of the GPU"
         return failed(because, gpu.mig.lower(), declared or "no pending change")
     shown = _shown(_layout(evidence, str(subject.node), gpu)) if gpu.mig == "Enabled" else MIG_DISABLED
-    return _compared(shown, declared)
+    return _compared(shown, declared, gpu.model)
 
 
-def _compared(shown: str, declared: str) -> Finding:
+def _compared(shown: str, declared: str, model: str) -> Finding:
     if not declared:
         if shown == MIG_DISABLED:
             return passed(shown, "no MIG where none is declared")
         return not_run(f"MIG is on ({shown}), and this was not declared", measured=shown, remedy=DECLARE)
-    wanted = mig_layout(declared)
+    wanted = _wanted(declared, model)
     expected = MIG_DISABLED if wanted is None else _shown(Counter(wanted))
     if shown != expected:
         return failed(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
     return passed(shown, expected, source="hardware_mig")
+
+
+def _wanted(declared: str, model: str) -> tuple[str, ...] | None:
+    """The declared instances. Raises CannotReadError where a GPU is to be filled, and its room is unknown."""
+    if not declared.startswith(MIG_FILL):
+        return mig_layout(declared)
+    name = declared.removeprefix(MIG_FILL)
+    profile = mig_profiles(model).get(name)
+    if profile is None:
+        raise CannotReadError(f"how many {name} fit on a {model} is not known: declare their number")
+    return (name,) * profile.limit
 
 
 def _layout(evidence: Evidence, node: str, gpu: SmiGpu) -> Counter[str]:
@@ -133,6 +146,11 @@ CHECK = Check(
         SeededFault(
             "an-instance-missing",
             seeding.chain(_declared("2x3g.40gb"), _split("gpu03", 5, "3g.40gb")),
+            Subject("gpu03", 5),
+        ),
+        SeededFault(
+            "one-less-than-fits",
+            seeding.chain(_declared("all-1g.10gb"), _split("gpu03", 5, *["1g.10gb"] * 6)),
             Subject("gpu03", 5),
         ),
         SeededFault(

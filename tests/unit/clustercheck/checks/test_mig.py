@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +72,7 @@ def test_a_layout_is_read_as_people_write_it(text: str, layout: tuple[str, ...] 
     assert mig_layout(text) == layout
 
 
-@pytest.mark.parametrize("text", ["", "off", "3g40gb", "7x", "1g.10gb,", "False"])
+@pytest.mark.parametrize("text", ["", "off", "3g40gb", "7x", "1g.10gb,", "all-1g.10gb", "False"])
 def test_what_is_no_layout_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no MIG instance"):
         mig_layout(text)
@@ -84,6 +86,31 @@ def test_the_declared_instances_pass_whatever_their_order_and_others_name_both()
     whole = result_of(evidence, "gpu02", 4)
     assert whole.verdict is Verdict.FAIL
     assert whole.because == "disabled, and 2g.20gb, 3g.40gb was declared"
+
+
+@pytest.mark.parametrize(
+    ("declared", "count", "verdict"),
+    [
+        ("all-1g.10gb", 7, Verdict.PASS),
+        ("all-1g.10gb", 6, Verdict.FAIL),
+        ("all-1g.5gb", 7, Verdict.NOT_RUN),  # no profile of this model: how many fit is not known
+        ("enabled", 0, Verdict.PASS),
+        ("enabled", 1, Verdict.FAIL),
+    ],
+)
+def test_a_gpu_that_is_to_be_filled_has_as_many_as_fit(declared: str, count: int, verdict: Verdict) -> None:
+    split = gpu_mig._split("gpu02", 3, *["1g.10gb"] * count)
+    evidence = seeding.chain(gpu_mig._declared(declared), split)(sample.healthy())
+    assert result_of(evidence, "gpu02", 3).verdict is verdict
+
+
+def test_a_gpu_may_be_declared_by_its_index() -> None:
+    evidence = gpu_mig._split("gpu02", 3, "3g.40gb")(sample.healthy())
+    nodes = tuple(replace(one, mig="disabled", mig_by_gpu={3: "3g.40gb"}) for one in evidence.spec.nodes)
+    evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+    assert result_of(evidence, "gpu02", 3).verdict is Verdict.PASS
+    assert result_of(evidence, "gpu02", 4).verdict is Verdict.PASS
+    assert result_of(evidence, "gpu01", 3).verdict is Verdict.FAIL
 
 
 def test_a_gpu_without_mig_is_excluded_unless_it_was_to_have_some() -> None:
