@@ -14,7 +14,11 @@ def identity(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
     model, recent = node.model, node.branch >= 580
     hopper = model["architecture"] not in ("Volta", "Ampere")
     mig = node.mig_mode(gpu)
-    mig_mode = pair("mig", mig, mig) if model["mig_capable"] else [("current_mig", NA), ("pending_mig", NA)]
+    mig_mode = (
+        pair("mig", mig, node.mig_mode_pending(gpu))
+        if model["mig_capable"]
+        else [("current_mig", NA), ("pending_mig", NA)]
+    )
     return [
         ("product_name", nvml.product(node, gpu)),
         ("product_brand", "NVIDIA"),
@@ -25,7 +29,7 @@ def identity(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
         ("persistence_mode", enabled(node.persistence(gpu))),
         ("addressing_mode", "HMM" if node.flavor == "open" else "None"),
         ("mig_mode", mig_mode),
-        ("mig_devices", mig_devices(node, gpu) if mig and node.mig_instances(gpu) else "None"),
+        ("mig_devices", mig_devices(node, gpu) if mig and node.mig_devices(gpu) else "None"),
         ("accounting_mode", "Disabled"),
         ("accounting_mode_buffer_size", "4000"),
         ("driver_model", [("current_dm", NA), ("pending_dm", NA)]),
@@ -218,7 +222,7 @@ def mig_devices(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
                 ),
             ],
         )
-        for index, instance in enumerate(node.mig_instances(gpu))
+        for index, instance in enumerate(node.mig_devices(gpu))
     ]
 
 

@@ -14,6 +14,8 @@ NOT_LOADED = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n"
 )
+MIG_MODES, MIG_HELD = "mig-modes.json", "mig-held.json"
+RESET_CLIENTS = ("nv-hostengine",)
 # Processes that hold devices for the driver's sake.
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nvidia-smi", "nv-hostengine")
 
@@ -44,7 +46,7 @@ class Paths:
 
     @property
     def inforom(self) -> Path:
-        """State that GPUs keep through a reboot: their MIG mode."""
+        """State that GPUs keep through a reboot: the MIG mode of those before Hopper."""
         return self.root / "var/lib/clusterlab/inforom/mig-mode.json"
 
 
@@ -112,21 +114,64 @@ class Node:
         return bool(self.state("persistence.json").get(gpu["uuid"], False))
 
     def mig_mode(self, gpu: dict[str, Any]) -> bool:
-        """Whether MIG mode is on; it survives reboots."""
+        """Whether MIG mode is on."""
         if (override := gpu.get("mig_override")) is not None:
             return bool(override)
-        path = self.paths.inforom
-        return path.exists() and bool(json.loads(path.read_text()).get(gpu["uuid"], False))
+        held = self.state(MIG_HELD).get(gpu["uuid"])
+        return self.mig_mode_pending(gpu) if held is None else bool(held)
 
-    def save_mig_mode(self, gpu: dict[str, Any], enabled: bool) -> None:
-        """Switch MIG mode."""
+    def mig_mode_pending(self, gpu: dict[str, Any]) -> bool:
+        """Whether MIG mode is on after a reset."""
+        if (override := gpu.get("mig_override")) is not None:
+            return bool(override)
+        return bool(self._mig_modes().get(gpu["uuid"], False))
+
+    def save_mig_mode(self, gpu: dict[str, Any], enabled: bool, *, pending: bool = False) -> None:
+        """Switch MIG mode, or have it switch with the next reset.
+
+        GPUs before Hopper keep it in their InfoROM; later ones know it while the driver is loaded.
+        """
+        held = {**self.state(MIG_HELD), gpu["uuid"]: self.mig_mode(gpu) if pending else None}
+        self.save_state(MIG_HELD, held)
+        modes = {**self._mig_modes(), gpu["uuid"]: enabled}
+        if self._keeps_mig_mode:
+            _save(self.paths.inforom, modes)
+        else:
+            self.save_state(MIG_MODES, modes)
+
+    @property
+    def _keeps_mig_mode(self) -> bool:
+        return bool(self.model["architecture"] == "Ampere")
+
+    def _mig_modes(self) -> dict[str, Any]:
+        if not self._keeps_mig_mode:
+            return self.state(MIG_MODES)
         path = self.paths.inforom
-        modes = json.loads(path.read_text()) if path.exists() else {}
-        _save(path, {**modes, gpu["uuid"]: enabled})
+        return cast(dict[str, Any], json.loads(path.read_text())) if path.exists() else {}
+
+    def mig_clients(self, gpu: dict[str, Any]) -> list[str]:
+        """Names of the processes that keep MIG mode from switching: of a reset, monitoring too."""
+        names = [process["name"] for process in self.processes(gpu)]
+        if self._keeps_mig_mode:
+            holders = _holders(self.paths.root).get(f"/dev/nvidia{gpu['minor']}", [])
+            names += [name for _, name in holders if name in RESET_CLIENTS]
+        return names
+
+    def can_reset_alone(self) -> bool:
+        """Whether one GPU may be reset: on Ampere's NVSwitch boards Fabric Manager does its part of it."""
+        return (
+            not self.switches
+            or not self._keeps_mig_mode
+            or self.state("fabric.json").get("state") == "completed"
+        )
 
     def mig_instances(self, gpu: dict[str, Any]) -> list[dict[str, Any]]:
         """MIG instances of a GPU; they do not survive the driver's unloading."""
         return cast(list[dict[str, Any]], self.state("mig-instances.json").get(gpu["uuid"], []))
+
+    def mig_devices(self, gpu: dict[str, Any]) -> list[dict[str, Any]]:
+        """What programs can use: the instances that have a compute instance."""
+        return [one for one in self.mig_instances(gpu) if one["ci"]]
 
     def save_mig_instances(self, gpu: dict[str, Any], instances: list[dict[str, Any]]) -> None:
         """Replace the MIG instances of a GPU."""
@@ -144,6 +189,7 @@ class Node:
         real = [
             {"pid": pid, "name": name, "type": "C", "used_memory_mib": 512}
             for pid, name in _holders(self.paths.root).get(device, [])
+            if name not in DAEMONS
         ]
         return [*gpu["processes"], *real]
 
@@ -225,10 +271,9 @@ def _holders(root: Path) -> dict[str, list[tuple[int, str]]]:
             name = (process / "comm").read_text().strip()
         except OSError:
             continue  # it ended, or is not ours to look into
-        if name not in DAEMONS:
-            for target in targets:
-                if target.startswith("/dev/nvidia"):
-                    found.setdefault(target, []).append((int(process.name), name))
+        for target in targets:
+            if target.startswith("/dev/nvidia"):
+                found.setdefault(target, []).append((int(process.name), name))
     return found
 
 

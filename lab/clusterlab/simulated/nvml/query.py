@@ -42,7 +42,7 @@ def gpu_fields() -> dict[str, tuple[Value, str]]:
         "gsp.mode.current": (lambda n, g: "Enabled", ""),
         "gsp.mode.default": (lambda n, g: "Enabled", ""),
         "mig.mode.current": (_mig_mode, ""),
-        "mig.mode.pending": (_mig_mode, ""),
+        "mig.mode.pending": (_mig_mode_pending, ""),
         "fabric.state": (lambda n, g: n.fabric_state(), ""),
         "fabric.status": (lambda n, g: "Success" if n.fabric_state() == "Completed" else "N/A", ""),
         "inforom.img": (lambda n, g: n.model["inforom_image"], ""),
@@ -164,6 +164,10 @@ def _enabled(value: bool) -> str:
 
 def _mig_mode(node: nvml.Node, gpu: dict[str, Any]) -> str:
     return _enabled(node.mig_mode(gpu)) if node.model["mig_capable"] else NA
+
+
+def _mig_mode_pending(node: nvml.Node, gpu: dict[str, Any]) -> str:
+    return _enabled(node.mig_mode_pending(gpu)) if node.model["mig_capable"] else NA
 
 
 def _tlimit(node: nvml.Node, gpu: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from . import mig, query, report, tables
+from . import mig, mig_tables, query, report, tables
 from . import node as nvml
 
 CORRUPT_INFOROM = 14  # the exit code of nvidia-smi, which prints everything all the same
@@ -64,11 +64,15 @@ def _parse(command: str, arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("-c", "--capabilities", action="store_true")
     elif command == "mig":
         parser.add_argument("-lgip", "--list-gpu-instance-profiles", dest="lgip", action="store_true")
+        parser.add_argument(
+            "-lgipp", "--list-gpu-instance-possible-placements", dest="lgipp", action="store_true"
+        )
         parser.add_argument("-lgi", "--list-gpu-instances", dest="lgi", action="store_true")
+        parser.add_argument("-lci", "--list-compute-instances", dest="lci", action="store_true")
         parser.add_argument("-cgi", "--create-gpu-instance", dest="cgi")
         parser.add_argument("-dgi", "--destroy-gpu-instance", dest="dgi", action="store_true")
         parser.add_argument("-dci", "--destroy-compute-instance", dest="dci", action="store_true")
-        parser.add_argument("-cci", "--create-compute-instance", dest="cci", nargs="?", const="0")
+        parser.add_argument("-cci", "--create-compute-instance", dest="cci", action="store_true")
         parser.add_argument("-gi", "--gpu-instance-id", dest="gi", default="")
         parser.add_argument("-C", "--default-compute-instance", dest="default", action="store_true")
     else:
@@ -168,7 +172,7 @@ def _switch(value: str) -> bool:
 def _reset(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     lines = []
     for gpu in gpus:
-        if node.processes(gpu):
+        if node.mig_clients(gpu):
             raise nvml.NvmlError(
                 f"GPU {nvml.bus_id(gpu)} is currently in use by one or more other processes "
                 "(e.g. Fabric Manager, CUDA application, graphics application such as an X server, or a "
@@ -176,6 +180,10 @@ def _reset(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
                 "processes using this GPU and all compute applications running in the system.",
                 19,
             )
+        if not node.can_reset_alone():
+            raise nvml.NvmlError(f"Resetting GPU {nvml.bus_id(gpu)} is not supported.", 3)
+        node.save_mig_mode(gpu, node.mig_mode_pending(gpu))
+        node.save_mig_instances(gpu, [])
         lines.append(f"GPU {nvml.bus_id(gpu)} was successfully reset.")
     return "".join(f"{line}\n" for line in [*lines, "All done."])
 
@@ -199,19 +207,18 @@ def _nvlink(node: nvml.Node, gpus: list[dict[str, Any]], options: argparse.Names
 
 def _mig(node: nvml.Node, gpus: list[dict[str, Any]], options: argparse.Namespace) -> str:
     nvml.require_reachable(gpus)
-    if options.lgip:
-        return mig.list_profiles(node, gpus)
-    if options.lgi:
-        return mig.list_instances(node, gpus)
+    lists = {"lgip": mig_tables.profiles, "lgipp": mig_tables.placements, "lgi": mig_tables.gpu_instances,
+             "lci": mig_tables.compute_instances}  # fmt: skip
+    changes = {"cci": mig.create_compute, "dci": mig.destroy_compute, "dgi": mig.destroy}
+    for option, table in lists.items():
+        if getattr(options, option):
+            return table(node, gpus)
     if options.cgi:
-        return mig.create(node, gpus, options.cgi.split(","), compute=options.default)
-    if options.cci:
-        return "Successfully created compute instance ID  0\n"
-    if options.dci:
-        return "Successfully destroyed compute instance ID  0\n"
-    if options.dgi:
-        return mig.destroy(node, gpus, [int(word) for word in options.gi.split(",") if word])
-    raise nvml.NvmlError("mig: give one of -lgip, -lgi, -cgi, -dgi", 2)
+        return mig.create(node, gpus, _words(options.cgi), compute=options.default)
+    for option, change in changes.items():
+        if getattr(options, option):
+            return change(node, gpus, [int(word) for word in options.gi.split(",") if word])
+    raise nvml.NvmlError("mig: give one of -lgip, -lgipp, -lgi, -lci, -cgi, -cci, -dci, -dgi", 2)
 
 
 def _versions(library_version: str, paths: nvml.Paths | None) -> str:

@@ -28,7 +28,7 @@ def listing(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
             lines.append(nvml.lost_text(gpu))
             continue
         lines.append(f"GPU {gpu['index']}: {nvml.product(node, gpu)} (UUID: {gpu['uuid']}) (simulated)")
-        for index, instance in enumerate(node.mig_instances(gpu)):
+        for index, instance in enumerate(node.mig_devices(gpu)):
             uuid = f"MIG-{gpu['uuid'][4:-2]}{instance['gi_id']:02x}"
             lines.append(f"  MIG {instance['name']:<12}    Device  {index}: (UUID: {uuid})")
     return "".join(f"{line}\n" for line in lines)

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.support.examples import examples
 
 from clustercheck.parse.p2p import parse_peer_access
 from clusterlab import hardware
@@ -286,37 +283,6 @@ def test_persistence_mode_is_kept_by_the_driver(machine: Machine) -> None:
     assert shown == ["Enabled"] + ["Disabled"] * 7
 
 
-def test_mig_needs_its_mode_and_room(machine: Machine) -> None:
-    assert machine.fails("mig", "-lgi") == ("No MIG-enabled devices found.", 6)
-    machine.run("-mig", "1", "-i", "0")
-    made = machine.run("mig", "-cgi", "9,3g.40gb", "-C", "-i", "0")
-    assert made.count("Successfully created GPU instance") == 2
-    text, code = machine.fails("mig", "-cgi", "19", "-i", "0")
-    assert "Insufficient Resources" in text
-    assert code == 19
-    assert machine.run("-L").count("MIG 3g.40gb") == 2
-    assert machine.run("mig", "-dgi", "-i", "0").count("Successfully destroyed") == 2
-
-
-@examples(40)
-@given(st.lists(st.sampled_from(["0", "5", "9", "14", "15", "19", "20"]), max_size=9))
-def test_mig_never_gives_more_than_the_gpu_has(
-    tmp_path_factory: pytest.TempPathFactory, wanted: list[str]
-) -> None:
-    machine = make(tmp_path_factory.mktemp("mig"), "a100-pcie-40gb")
-    machine.run("-mig", "1", "-i", "0")
-    for profile in wanted:
-        try:
-            machine.run("mig", "-cgi", profile, "-i", "0")
-        except nvml.NvmlError as error:
-            assert error.code == 19
-    kept = json.loads((machine.paths.kernel / "mig-instances.json").read_text())
-    for instances in kept.values():
-        assert sum(item["compute"] for item in instances) <= 7
-        assert sum(item["memory"] for item in instances) <= 8
-        assert len({item["gi_id"] for item in instances}) == len(instances)
-
-
 def test_the_command_prints_and_returns_the_code(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,19 +313,6 @@ def test_a_gpu_with_a_vbios_of_its_own_says_so_wherever_it_stands(machine: Machi
     machine.edit(lambda node: setattr(node.gpu(3), "vbios_version", "92.00.36.00.01"))
     said = [machine.run(*asked) for asked in (("-q", "-x"), ("--query-gpu=vbios_version", "--format=csv"))]
     assert [(text.count("92.00.36.00.01"), text.count("92.00.A0.00.05")) for text in said] == [(1, 7)] * 2
-
-
-@pytest.mark.parametrize(("override", "words"), [(True, ["Enabled"] * 8), (False, ["Disabled"] * 8)])
-def test_an_overridden_mig_mode_is_told_whatever_was_set(
-    machine: Machine, override: bool, words: list[str]
-) -> None:
-    def change(node: hardware.Hardware) -> None:
-        for gpu in node.gpus:
-            gpu.mig_override = override
-
-    machine.run("-mig", "1", "-i", "0")
-    machine.edit(change)
-    assert machine.run("--query-gpu=mig.mode.current", "--format=csv,noheader").splitlines() == words
 
 
 def test_who_may_not_open_a_device_does_not_see_its_gpu(
