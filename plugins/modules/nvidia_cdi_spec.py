@@ -41,6 +41,7 @@ code:
 """
 
 UNIT = "nvidia-cdi-refresh.service"
+CORRUPT_INFOROM = 14  # of one GPU: nvidia-smi lists everything all the same
 # Library files of a driver carry its version: libcuda.so.580.95.05.
 LIBRARY_VERSION = re.compile(r"\blib(?:cuda|nvidia-ml|nvidia-[a-z-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)")
 DEVICE_NAME = re.compile(r"""^\s*-?\s*"?name"?:\s*["']?([\w:.-]+)""", re.MULTILINE)
@@ -55,8 +56,13 @@ class Spec:
 
     @property
     def gpus(self) -> int:
-        """Number of whole GPUs, named 0, 1, ... (MIG instances are 0:0; UUIDs and `all` come next to)."""
+        """Number of whole GPUs, named 0, 1, ... (MIG devices are 0:0; UUIDs and `all` come next to)."""
         return sum(name.isdigit() for name in self.devices)
+
+    @property
+    def mig(self) -> set[str]:
+        """MIG devices, by the GPU's number and their own on it."""
+        return {name for name in self.devices if re.fullmatch(r"\d+:\d+", name)}
 
 
 def parse_spec(text: str) -> Spec:
@@ -70,14 +76,30 @@ def parse_version(text: str) -> str:
     return found.group(1) if found else ""
 
 
-def stale(spec: Spec | None, version: str, gpus: int) -> list[str]:
+def mig_devices() -> set[str] | None:
+    """The MIG devices that nvidia-smi lists, named as in a specification; None where it does not answer."""
+    code, output, _ = run_bounded(["nvidia-smi", "-L"], 60)
+    if code not in (0, CORRUPT_INFOROM):
+        return None
+    found, gpu = set(), ""
+    for line in output.splitlines():
+        if match := re.match(r"GPU (\d+): ", line):
+            gpu = match[1]
+        elif match := re.match(r"\s+MIG \S+\s+Device\s+(\d+): ", line):
+            found.add(f"{gpu}:{match[1]}")
+    return found
+
+
+def stale(spec: Spec | None, version: str, gpus: int, mig: set[str] | None = None) -> list[str]:
     """Why a specification does not serve the running driver; none when it does."""
     if spec is None:
         return ["there is none"]
     reasons = []
     if spec.versions and version not in spec.versions:
         reasons.append(f"it is for driver {', '.join(sorted(spec.versions))}, {version} runs")
-    if spec.gpus != gpus and not any(":" in name for name in spec.devices):
+    if mig is not None and spec.mig != mig:
+        reasons.append(f"it has {len(spec.mig)} MIG devices, the driver {len(mig)}")
+    if spec.gpus != gpus and not spec.mig:
         reasons.append(f"it has {spec.gpus} GPUs, the kernel {gpus}")
     return reasons
 
@@ -133,17 +155,18 @@ def main() -> None:
     if not version or not module.get_bin_path("nvidia-ctk"):
         module.exit_json(changed=False, because=[], driver=version, devices=[])
     gpus = sum(1 for _ in gpu_directory.iterdir()) if gpu_directory.is_dir() else 0
-    if (reasons := stale(read_spec(static), version, gpus)) and static.is_file():
+    mig = mig_devices()
+    if (reasons := stale(read_spec(static), version, gpus, mig)) and static.is_file():
         module.warn(
             f"{static} is stale: {'; '.join(reasons)}. It was not changed: remove it, {spec} has the devices."
         )
     state = settled_state()
-    because = stale(read_spec(spec), version, gpus)
+    because = stale(read_spec(spec), version, gpus, mig)
     if state == "failed":
         because.append(f"the last run of {UNIT} failed")
     if because and not module.check_mode:
         refresh(module, spec, state)
-        if still := stale(read_spec(spec), version, gpus):
+        if still := stale(read_spec(spec), version, gpus, mig):
             module.fail_json(
                 msg=f"{spec} was made again, yet {'; '.join(still)}. See `journalctl -u {UNIT}`."
             )

@@ -11,7 +11,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.waves import MAX_WAVE
 
 PREFLIGHT = "preflight"
-TAGS = ("driver", "runtime", "registry", "images")
+TAGS = ("driver", "mig", "runtime", "registry", "images")
 PARTS = (PREFLIGHT, *TAGS)
 # What must be allowed, and the setting that allows it for good.
 FLAGS = {"reboot": "nvidia_driver_reboot", "force_busy": "nvidia_driver_force_busy"}

@@ -60,6 +60,23 @@ def test_it_is_stale_for_another_driver_other_gpus_or_when_missing() -> None:
 def test_mig_devices_are_not_counted_as_gpus() -> None:
     spec = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"'))
     assert module.stale(spec, "580.95.05", 2) == []
+    assert module.stale(spec, "580.95.05", 2, {"1:0"}) == []
+
+
+def test_it_is_stale_for_other_mig_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"'))
+    assert module.stale(spec, "580.95.05", 2, set()) == ["it has 1 MIG devices, the driver 0"]
+    listed = (
+        "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-6d1c2e0f-1111-2222-3333-444455556666)\n"
+        "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-7d1c2e0f-1111-2222-3333-444455556666)\n"
+        "  MIG 3g.40gb     Device  0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)\n"
+        "  MIG 3g.40gb     Device  1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)\n"
+    )
+    monkeypatch.setattr(module, "run_bounded", lambda argv, seconds: (0, listed, ""))
+    assert module.mig_devices() == {"1:0", "1:1"}
+    assert module.stale(spec, "580.95.05", 2, module.mig_devices()) == ["it has 1 MIG devices, the driver 2"]
+    monkeypatch.setattr(module, "run_bounded", lambda argv, seconds: (9, "", ""))
+    assert module.mig_devices() is None
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ def specification(root: Path = Path("/")) -> dict[str, Any]:
         nodes = {"deviceNodes": [{"path": f"/dev/nvidia{gpu['index']}"}]}
         entries += [{"name": str(index), "containerEdits": nodes}]
         entries += [{"name": gpu["uuid"], "containerEdits": nodes}]
+        # Device files of instances are not simulated: whoever gets one gets its GPU.
+        for number in range(edits.mig_devices(gpu, root)):
+            entries.append({"name": f"{index}:{number}", "containerEdits": nodes})
     every = [{"path": f"/dev/nvidia{gpu['index']}"} for gpu in driver.gpus]
     entries.append({"name": "all", "containerEdits": {"deviceNodes": every}})
     return {

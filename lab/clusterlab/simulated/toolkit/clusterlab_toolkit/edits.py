@@ -51,6 +51,13 @@ def driver(root: Path = Path("/")) -> Driver:
     return Driver(installed[0], gpus)
 
 
+def mig_devices(gpu: dict[str, Any], root: Path = Path("/")) -> int:
+    """How many MIG devices a GPU has."""
+    kept = root / "run/clusterlab/kernel/mig-instances.json"
+    instances = json.loads(kept.read_text()).get(gpu["uuid"], []) if kept.exists() else []
+    return sum(1 for one in instances if one["ci"])
+
+
 def select(gpus: list[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
     """The GPUs that NVIDIA_VISIBLE_DEVICES asks for; raises ToolkitError for one that is not there."""
     if wanted in ("", "void", "none"):
