@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "leases": ("leases", "Release leases that runs hold on nodes."),
     "unlock": ("unlock", "Deprecated: use `leases release`."),
     "status": ("status", "Show what is installed and running on each host."),
+    "mig": ("mig", "Divide GPUs by MIG as declared in hardware_mig."),
     "images": ("images", "Mirror, build, verify and prune images of the cluster's registry."),
     "registry": ("registry", "Configure, back up and upgrade the cluster's Harbor."),
     "validate": ("validate", "Prove the cluster fit, or name what is wrong."),

@@ -154,7 +154,7 @@ def _node(host: Host, inventory: Inventory, suite: str) -> NodeSpec:
     return NodeSpec(
         name=host.name,
         address=host.address,
-        gpu_count=_number(host, "hardware_gpu_count", code="inventory.gpu-count"),
+        gpu_count=declared_gpu_count(host),
         gpu_model=_text(host, "hardware_gpu_model"),
         profile=_text(host, "hardware_profile"),
         excluded=f"quarantined: {host.quarantined}" if host.quarantined is not None else "",
@@ -181,6 +181,11 @@ def _number(host: Host, name: str, *, code: str) -> int | None:
             code=code,
             where=f"{host.name}: {name}",
         ) from None
+
+
+def declared_gpu_count(host: Host) -> int | None:
+    """The number of GPUs; None where it is not declared. Raises ClusterctlError where it is none."""
+    return _number(host, "hardware_gpu_count", code="inventory.gpu-count")
 
 
 def mig_of(host: Host) -> DeclaredMig:

@@ -101,8 +101,6 @@ def command(
         raise click.UsageError("--wait is for hosts that are to be changed, and this changes none")
     if check:
         return plan_command.run(named, asked, as_json=as_json, passwords=passwords, runner=runner)
-    if not yes and not asked.preflight_alone:
-        _refuse_without_terminal()
     request = ApplyRequest(
         cluster=named,
         asked=asked,
@@ -113,15 +111,23 @@ def command(
         as_json=as_json,
         passwords=passwords,
     )
+    return run(request, yes=yes, runner=runner)
+
+
+def run(request: ApplyRequest, *, yes: bool, runner: Runner) -> int:
+    """Apply with what a person sees and is asked; ``yes`` has agreed before."""
+    if not yes and not request.asked.preflight_alone:
+        _refuse_without_terminal()
     result = apply(
         request,
         runner=runner,
         caller=Caller(
-            lambda report: preflight.show(report, as_json=as_json), lambda plan: yes or _agreed(plan)
+            lambda report: preflight.show(report, as_json=request.as_json),
+            lambda plan: yes or _agreed(plan),
         ),
-        on_result=lambda result: closing.tell(result, as_json=as_json),
+        on_result=lambda result: closing.tell(result, as_json=request.as_json),
     )
-    if as_json:
+    if request.as_json:
         console.emit(result.summary)
     return result.exit_code
 

@@ -11,7 +11,8 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.waves import MAX_WAVE
 
 PREFLIGHT = "preflight"
-TAGS = ("driver", "mig", "runtime", "registry", "images")
+MIG = "mig"
+TAGS = ("driver", MIG, "runtime", "registry", "images")
 PARTS = (PREFLIGHT, *TAGS)
 # What must be allowed, and the setting that allows it for good.
 FLAGS = {"reboot": "nvidia_driver_reboot", "force_busy": "nvidia_driver_force_busy"}

@@ -45,6 +45,7 @@ def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: 
         )
     idle = {
         "registry": "" if inventory.registry_hosts else "no host is in the group registry",
+        "mig": "" if any(mig_of(host).rules for host in hosts) else "no host declares hardware_mig",
         "images": "" if any(wants_image(host) for host in hosts) else "no locked training image is declared",
     }
     if parts and all(idle.get(part) for part in parts):

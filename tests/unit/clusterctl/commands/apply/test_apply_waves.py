@@ -30,7 +30,7 @@ def test_apply_goes_in_waves_and_ends_with_the_summary_that_scripts_rely_on(
     waves = [line["name"] for line in lines if line["type"] == "wave_started"]
     assert waves == ["registry", "canary", "nodes"]
     assert "gpu03: skipped, in quarantine: broken fan" in messages
-    assert "apply driver, runtime, registry, images to 3 hosts in 3 waves" in messages
+    assert "apply driver, mig, runtime, registry, images to 3 hosts in 3 waves" in messages
     assert ansible.touched == ["registry01", "gpu01", "gpu02"]
     saved = RunStore(cluster).get("last")
     assert (saved.exit_code, saved.summary["open_jobs"]) == (0, 0)

@@ -1,0 +1,59 @@
+"""`clusterctl mig apply`: divide GPUs as declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands import apply
+from clusterctl.commands.shared.runner import pass_runner
+from clusterctl.engine.playbook import Runner
+from clusterctl.rollout.apply_request import ApplyRequest
+from clusterctl.rollout.parts import MIG, Asked
+from clusterctl.rollout.waiting import Wait
+
+
+@click.command("apply")
+@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
+@click.option("--force-busy", is_flag=True, help="Also change hosts on which jobs are running.")
+@click.option(
+    "--canary", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+    help="Canary size: the number of GPU nodes in the first wave; 0 for none.",
+)  # fmt: skip
+@click.option(
+    "--wait", "wait_s", type=apply.duration, default="0s", metavar="DURATION",
+    help="Wait up to DURATION (90s, 30m, 2h) for hosts in use, before any host is changed.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@password_options
+@pass_runner
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    limit: str | None,
+    force_busy: bool,
+    canary: int,
+    wait_s: float,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+    runner: Runner,
+) -> int:
+    """Divide GPUs by MIG as declared, a canary first; the same as `apply --only mig`.
+
+    Declared instances that are there stay; only those in the way are destroyed. Busy hosts are skipped (exit
+    code 3). Running it again continues where it stopped.
+    """
+    request = ApplyRequest(
+        cluster=named,
+        asked=Asked(only=(MIG,), limit=limit, force_busy=force_busy),
+        canaries=canary,
+        wait=Wait(wait_s),
+        as_json=as_json,
+        passwords=passwords,
+    )
+    return apply.run(request, yes=yes, runner=runner)
