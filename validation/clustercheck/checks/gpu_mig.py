@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -109,19 +108,7 @@ def _declared(layout: str) -> seeding.Inject:
     return inject
 
 
-def _split(node: str, gpu: int, *profiles: str) -> seeding.Inject:
-    """A GPU that is split into these."""
-
-    def listed(raw: seeding.Raw) -> None:
-        lines = raw["gpu_list"]["stdout"].splitlines()
-        at = next(i for i, line in enumerate(lines) if re.match(rf"GPU {gpu}:", line)) + 1
-        uuid = "MIG-00000000-0000-0000-0000-00000000000"
-        lines[at:at] = [f"  MIG {name:<12} Device  {i}: (UUID: {uuid}{i})" for i, name in enumerate(profiles)]
-        raw["gpu_list"]["stdout"] = "\n".join(lines) + "\n"
-
-    modes = [seeding.smi(node, gpu, f"mig_mode/{mode}", "Enabled") for mode in ("current_mig", "pending_mig")]
-    return seeding.chain(*modes, seeding.edit(node, listed))
-
+_split = seeding.split_gpu
 
 CHECK = Check(
     id="gpu-mig",

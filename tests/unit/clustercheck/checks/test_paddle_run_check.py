@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustercheck.checks import paddle_run_check
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.paddle_run_check import CHECK, INSTALLED, JOB
 from clustercheck.checks.support import seeding
@@ -137,3 +139,47 @@ def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None
     result = evaluate(CHECK, seeding.verdicts(JOB, change)(evidence))[0]
     assert result.verdict is Verdict.NOT_RUN
     assert "GPUs not used" in result.because
+
+
+LISTED = """GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
+  MIG 3g.40gb     Device  0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)
+  MIG 1g.10gb     Device  1: (UUID: MIG-a2ff5f9f-c2a5-5ac7-8a9e-3a6e1a8f9a10)
+  MIG 1g.10gb     Device  2: (UUID: MIG-93ad8fdf-c3a4-51ca-8b2b-3e1ec0d5fb62)
+"""
+
+
+def test_it_runs_inside_one_instance_of_each_profile(
+    paddle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paddle.write_text(
+        "import os\n"
+        "class utils:\n"
+        "    @staticmethod\n"
+        "    def run_check():\n"
+        "        print('on', os.environ.get('CUDA_VISIBLE_DEVICES'))\n"
+    )
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'LIST'\n{LISTED}LIST\n")
+    (programs / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    verdict = run_check.run(World(), {"limit_each_s": 90})
+    assert verdict["check"]["text"] == "on None\n"
+    assert [(one["profile"], one["text"], one["limit_s"]) for one in verdict["instances"]] == [
+        ("3g.40gb", "on MIG-c7384736-a75d-5afc-978f-d2f1294409fd\n", 30.0),
+        ("1g.10gb", "on MIG-a2ff5f9f-c2a5-5ac7-8a9e-3a6e1a8f9a10\n", 30.0),
+    ]
+
+
+def test_paddle_on_the_processor_is_not_inside_an_instance() -> None:
+    inside = paddle_run_check._inside(0, "1g.10gb", "3g.40gb")(sample.healthy())
+
+    def on_cpu(rank: Any, record: dict[str, Any]) -> None:
+        for one in record.get("instances", []):
+            one["text"] = one["text"].replace("1 GPU", "1 CPU")
+
+    found = {one.subject.node: one for one in evaluate(CHECK, seeding.verdicts(JOB, on_cpu)(inside))}
+    assert found["gpu02"].verdict is Verdict.FAIL
+    assert found["gpu02"].because == "inside MIG 1g.10gb Paddle works on the CPU"
+    assert found["gpu01"].verdict is Verdict.PASS

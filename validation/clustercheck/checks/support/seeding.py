@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -271,3 +272,17 @@ def chain(*injects: Inject) -> Inject:
         return evidence
 
     return inject
+
+
+def split_gpu(node: str, gpu: int, *profiles: str) -> Inject:
+    """A GPU that is split into these MIG instances."""
+
+    def listed(raw: Raw) -> None:
+        lines = raw["gpu_list"]["stdout"].splitlines()
+        at = next(i for i, line in enumerate(lines) if re.match(rf"GPU {gpu}:", line)) + 1
+        uuid = "MIG-00000000-0000-0000-0000-00000000000"
+        lines[at:at] = [f"  MIG {name:<12} Device  {i}: (UUID: {uuid}{i})" for i, name in enumerate(profiles)]
+        raw["gpu_list"]["stdout"] = "\n".join(lines) + "\n"
+
+    modes = [smi(node, gpu, f"mig_mode/{mode}", "Enabled") for mode in ("current_mig", "pending_mig")]
+    return chain(*modes, edit(node, listed))
