@@ -42,6 +42,8 @@ PROXIES = ("http_proxy", "https_proxy")
 USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
 # The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
+# The arguments of modules that hold secrets, whatever a host says of them.
+SECRET_NAME = re.compile(r"passw|secret|token", re.IGNORECASE)
 MAX_VALUE = 4096
 # Of one playbook: what hosts answered may stand in later arguments. An incomplete log is used for nothing.
 MAX_LOG_BYTES = 256 << 20
@@ -56,6 +58,9 @@ def masked(value: Any, logged: Any, name: str = "") -> Any:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     if name in PROXIES and "@" not in text:
         return value
+    # A host that lies may say of each argument that it is no secret.
+    if SECRET_NAME.search(name):
+        logged = UNLOGGED[0]
     # The logged form may differ from the value's: then the mark may be anywhere in it.
     seen_text = logged if isinstance(logged, str) else json.dumps(logged, default=str)
     if not any(mark in seen_text for mark in UNLOGGED) and not USER_IN_URL.search(text):
@@ -123,7 +128,8 @@ class CallbackModule(CallbackBase):
             "failed": failed,
             "hidden": task.no_log is True or "censored" in data,
         }
-        logged = (data.get("invocation") or {}).get("module_args")
+        invocation = data.get("invocation")
+        logged = invocation.get("module_args") if isinstance(invocation, Mapping) else None
         # Only the module itself knows which of its arguments are secrets.
         if isinstance(logged, Mapping) and not (call["hidden"] or failed or call["job"]):
             asked = (fields.get("args") or {}).items()

@@ -9,8 +9,12 @@ from pathlib import Path
 
 from clusterctl.cluster import names
 from clusterctl.cluster.state_form import require_plain_state
-from clusterctl.cluster.trust import require_trusted_cluster
+from clusterctl.cluster.trust import require_trusted_cluster, require_trusted_place
+from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
+
+# ANSIBLE_HOME is not passed on to Ansible (interpreter.py): this is its default.
+ANSIBLE_HOME = "~/.ansible"
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,19 @@ def _trusted(named: Path) -> ClusterDirectory:
     with state_access():
         directory = ClusterDirectory(require_trusted_cluster(named))
     require_plain_state(directory.state)
+    _require_own_ansible_home()
     return directory
+
+
+def _require_own_ansible_home() -> None:
+    """Ansible loads plugins from there: it is made where it is missing, so that nobody else makes it.
+
+    Raises ClusterctlError (``cluster.not-trusted``).
+    """
+    home = user_path(ANSIBLE_HOME)
+    if home.parent.is_dir():
+        with contextlib.suppress(OSError):  # one that cannot be made holds no plugin
+            require_trusted_place(home, "Set HOME to your own home directory", make=True)
 
 
 def find_cluster_directory(named: Path | None, start: Path | None = None) -> ClusterDirectory:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import re
 
 import pytest
 
@@ -103,6 +104,30 @@ def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
     for module in ("debian_packages", "service_files"):
         with pytest.raises(NotRepeatableError, match="secret"):
             asked_of("gpu01", log_entry(module, args=kept))
+
+
+@pytest.mark.parametrize("name", ["password", "secret_base64", "token"])
+def test_no_host_decides_that_a_secret_is_none(name):
+    kept = callback().masked({"it": [{name: CANARY}]}, {"it": [{name: "x"}]})
+    assert CANARY not in json.dumps(kept)
+
+
+def test_all_arguments_that_our_modules_do_not_log_have_such_a_name():
+    secret = callback().SECRET_NAME
+    modules = (content_root() / "plugins/modules").glob("*.py")
+    named = {
+        name for one in modules for name in re.findall(r'"(\w+)": \{[^{}]*"no_log": True', one.read_text())
+    }
+    assert named >= {"password", "secret_base64"}
+    assert {name for name in named if not secret.search(name)} <= {"http_proxy", "https_proxy"}
+
+
+@pytest.mark.parametrize("invocation", ["x", ["x"], 1, None, {"module_args": "x"}])
+def test_an_invocation_of_any_form_leaves_the_log_complete(invocation, tmp_path):
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    told_by.v2_runner_on_ok(ended("service_files", {"files": []}, {"invocation": invocation}))
+    assert [call.get("args") for call in read_call_log(path).calls] == [None]
 
 
 @pytest.mark.parametrize("value", ["https://mirror/a@b", "x@y", ["sha256:0", {"a": 1}], None, True, ""])

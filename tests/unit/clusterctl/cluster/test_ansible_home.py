@@ -1,0 +1,45 @@
+"""The directory from which Ansible loads plugins of its own: nobody else's, and made where it is missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.errors import ClusterctlError
+
+OTHER = 64001
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory that all may write, as /tmp, beside a cluster directory."""
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "hosts.yml").write_text("all: {}\n")
+    directory = tmp_path / "home"
+    directory.mkdir()
+    directory.chmod(0o1777)
+    monkeypatch.setenv("HOME", str(directory))
+    return directory
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory to another user")
+def test_another_users_is_refused(home: Path) -> None:
+    planted = home / ".ansible"
+    planted.mkdir()
+    os.chown(planted, OTHER, OTHER)
+    with pytest.raises(ClusterctlError, match="not trusted") as found:
+        find_cluster_directory(home.parent / "cluster")
+    assert (found.value.code, found.value.where) == ("cluster.not-trusted", str(planted))
+
+
+def test_a_missing_one_is_made_before_others_can(home: Path) -> None:
+    find_cluster_directory(home.parent / "cluster")
+    assert (home / ".ansible").stat().st_uid == os.geteuid()
+
+
+def test_a_home_that_is_not_there_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/proc/none")
+    find_cluster_directory(home.parent / "cluster")
