@@ -54,13 +54,13 @@ def read_password(source: str) -> SecretStr:
     try:
         if source == "-":
             text = sys.stdin.readline()
-        elif source.isdigit():
+        elif source.isascii() and source.isdigit():
             with os.fdopen(os.dup(int(source)), encoding="utf-8") as stream:
                 text = stream.readline(LONGEST_BYTES)
         else:
             with user_path(source).open(encoding="utf-8") as stream:
                 text = stream.readline(LONGEST_BYTES)
-    except (OSError, UnicodeDecodeError, OverflowError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ClusterctlError(
             f"the password cannot be read: {reason}",

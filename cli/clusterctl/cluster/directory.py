@@ -15,6 +15,8 @@ from clusterctl.errors import ClusterctlError
 
 # ANSIBLE_HOME is not passed on to Ansible (interpreter.py): this is its default.
 ANSIBLE_HOME = "~/.ansible"
+# UserKnownHostsFile of ssh_config(5): tokens, variables of the environment, quotes.
+EXPANDED = ("%", "${", '"')
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,13 @@ def current_directory() -> Path:
 def _trusted(named: Path) -> ClusterDirectory:
     with state_access():
         directory = ClusterDirectory(require_trusted_cluster(named))
+    if expanded := [mark for mark in EXPANDED if mark in str(directory.root)]:
+        raise ClusterctlError(
+            f"the path of the cluster directory holds {expanded[0]}, which ssh takes for another path's part",
+            code="cluster.path",
+            where=str(directory.root),
+            hint="Move it to a directory without such a character.",
+        )
     require_plain_state(directory.state)
     _require_own_ansible_home()
     return directory

@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from clusterctl.cluster.access import Passwords, read_password
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.secret_text import new_secret, read_secret_file
 from clusterctl.registry.harbor.vault import Vault
@@ -81,3 +82,10 @@ def test_what_is_written_and_sent_is_the_secret_itself(tmp_path: Path) -> None:
     assert kept.robot("push")["secret"] == made
     assert kept.has_password_file("push")
     assert not kept.has_password_file("another")
+
+
+@pytest.mark.parametrize("source", ["²", "٣", "1" * 30, "a\0b"])
+def test_a_source_of_a_password_that_is_none_is_said(source: str) -> None:
+    with pytest.raises(ClusterctlError) as found:
+        read_password(source)
+    assert found.value.code == "access.password-file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from clusterctl.registry.oci.retry import RetryPolicy
 EMBEDDED = "embedded"
 FILESYSTEM = "filesystem"
 DISK_S = 30.0
+BYTES = re.compile(r"\b([0-9]{1,19})\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -307,5 +309,5 @@ def _free(transport: OpenSshTransport, node: str, directory: str) -> int | None:
         asked = transport.run(node, ["df", "--output=avail", "-B1", directory], timeout_s=DISK_S)
     except NodeUnreachableError:
         return None
-    words = asked.stdout.split()
-    return int(words[-1]) if asked.exit_code == 0 and words and words[-1].isdigit() else None
+    found = BYTES.search(asked.stdout)
+    return int(found[1]) if asked.exit_code == 0 and found else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from clustercheck.launch.transport import Completed
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory, load
@@ -70,3 +72,14 @@ def test_where_nobody_can_look_that_is_said_and_no_disk_is_asked(
 def test_a_host_that_does_not_say_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     bringing.require_room(MirrorPlan(), Destination(None, "h.lan"))  # type: ignore[arg-type]
     assert "its host does not say" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "free"),
+    [("     Avail\n123456\n", 123456), ("Avail\n²\n", None), ("1" * 5000, None), ("", None), ("-1x\n", None)],
+)
+def test_what_a_host_says_of_its_disk_is_a_number_or_nothing(said: str, free: int | None) -> None:
+    def run(*_words: object, **_limits: object) -> Completed:
+        return Completed(0, said, "")
+
+    assert registries._free(SimpleNamespace(run=run), "registry01", "/srv") == free  # type: ignore[arg-type]

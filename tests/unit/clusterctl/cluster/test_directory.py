@@ -1,4 +1,4 @@
-"""The directory from which Ansible loads plugins of its own: nobody else's, and made where it is missing."""
+"""Directories that other programs read by themselves: Ansible's own plugins, and paths that ssh changes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def test_another_users_is_refused(home: Path) -> None:
 def test_a_missing_one_is_made_before_others_can(home: Path) -> None:
     find_cluster_directory(home.parent / "cluster")
     assert (home / ".ansible").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("name", ["at 5 %", "${HOME}", 'a "quote"'])
+def test_a_cluster_whose_path_ssh_would_change_is_refused(name: str, home: Path) -> None:
+    (home.parent / "cluster").rename(home.parent / name)
+    with pytest.raises(ClusterctlError) as found:
+        find_cluster_directory(home.parent / name)
+    assert found.value.code == "cluster.path"
 
 
 def test_a_home_that_is_not_there_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
