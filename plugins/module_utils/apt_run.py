@@ -15,8 +15,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
-from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
+    CODE as UNSUPPORTED_SYSTEM,
+)
 
 LOCK_WAIT_S = 600
 QUIET = {
@@ -47,6 +50,16 @@ def settings(proxies: Proxies, root: Path = Path("/")) -> str:
             f'Acquire::{scheme}::Proxy::{host} "DIRECT";' for host in direct for scheme in ("http", "https")
         ]
     return "\n".join(lines) + "\n"
+
+
+def require_apt(module: AnsibleModule, root: Path = Path("/")) -> None:
+    """Ends the module with the system's name where packages do not come by apt."""
+    if not (root / "var/lib/dpkg/status").exists():
+        module.fail_json(
+            msg=f"This host's system is not supported ({os_release(root)['name']}): it has no dpkg. "
+            "Run clusterctl preflight: it lists the supported systems.",
+            code=UNSUPPORTED_SYSTEM,
+        )
 
 
 @contextmanager

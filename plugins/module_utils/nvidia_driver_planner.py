@@ -11,6 +11,10 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import NAME, Builds
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
+    CODE as UNSUPPORTED_SYSTEM,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import refusal
 
 
 @dataclass(frozen=True)
@@ -136,11 +140,9 @@ def driver_packages(installed: dict[str, str], compat: dict[str, Any]) -> list[s
 
 
 def _package_sets(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    releases = compat["supported_os"].get(facts.os["id"], [])
-    if facts.os["version"] not in releases:
-        supported = sorted(compat["supported_os"].items())
-        known = ", ".join(f"{name} {'/'.join(found)}" for name, found in supported)
-        _problem(plan, f"no driver packages are known for {facts.os['name']}", f"install one of {known}")
+    if unsupported := refusal(facts.os, compat):
+        what = f"this system is not supported ({unsupported.found})"
+        _problem(plan, what, f"{unsupported.remedy}: {unsupported.expected}", code=UNSUPPORTED_SYSTEM)
         return {}
     return compat["packages"][request.source][facts.os["id"]]
 

@@ -9,6 +9,10 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
+    CODE as UNSUPPORTED_SYSTEM,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import refusal
 
 Finding = dict[str, str]
 ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -36,8 +40,9 @@ def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any])
 
     Of an unsupported operating system nothing else is said: what is missing there goes with it.
     """
-    if unsupported := _unsupported(facts["os"], compat["supported_os"]):
-        return [unsupported]
+    if unsupported := refusal(facts["os"], compat):
+        named = (unsupported.found, unsupported.expected, unsupported.remedy)
+        return [finding("error", "operating system", *named, code=UNSUPPORTED_SYSTEM)]
     findings = [
         *_kernel(facts, compat),
         *_access(facts, wanted),
@@ -51,13 +56,6 @@ def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any])
         *_holders(facts),
     ]
     return sorted(findings, key=lambda found: ORDER[found["severity"]])
-
-
-def _unsupported(system: dict[str, str], supported: dict[str, list[str]]) -> Finding | None:
-    if system["version"] in supported.get(system["id"], []):
-        return None
-    known = "; ".join(f"{name} {', '.join(releases)}" for name, releases in sorted(supported.items()))
-    return finding("error", "operating system", system["name"], known, "install one of these")
 
 
 def _kernel(facts: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:

@@ -14,7 +14,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import explain
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import proxies_of, runner, update
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
+    proxies_of,
+    require_apt,
+    runner,
+    update,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_sources import find_source
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
     Proxies,
@@ -79,7 +84,8 @@ EXAMPLES = r"""
 RETURN = r"""
 adopted: {description: The file that already names this source., type: str, returned: always}
 code:
-  description: "Stable code of the failure: packages.source-down, packages.key-refused"
+  description: >-
+    Stable code of the failure: host.unsupported-system, packages.source-down or packages.key-refused
   returned: when the cause is known
   type: str
 """
@@ -233,6 +239,7 @@ def usable_key(module: AnsibleModule, proxies: Proxies, pinned: set[str]) -> byt
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    require_apt(module)
     params = module.params
     proxies = proxies_of(params)
     name = params["name"]

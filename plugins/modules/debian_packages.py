@@ -9,7 +9,12 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import LOCK_WAIT_S, runner, update
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
+    LOCK_WAIT_S,
+    require_apt,
+    runner,
+    update,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import (
     LOCK,
     foreign_holds,
@@ -75,7 +80,7 @@ released: {description: Packages that we held and hold no more, returned: always
 adopted: {description: Installed package that does the same, returned: always, type: str}
 versions: {description: Version of each package afterwards, returned: always, type: dict}
 code:
-  description: "Stable code of the failure: packages.held or packages.locked"
+  description: "Stable code of the failure: host.unsupported-system, packages.held or packages.locked"
   returned: when the cause is known
   type: str
 """
@@ -224,6 +229,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    require_apt(module)
     wanted = wishes(module.params["packages"], module.params["version"])
     packages = list(wanted)
     status = read_status(module, [*packages, *module.params["adopt"]])

@@ -114,7 +114,9 @@ plan: {description: What is to be done., type: dict, returned: always}
 busy: {description: Who uses the GPUs that would be disturbed., type: list, returned: always}
 left_alone: {description: Whether the node is to be skipped., type: bool, returned: always}
 code:
-  description: "Stable code of the failure: packages.held, packages.not-offered or packages.source-down"
+  description: >-
+    Stable code of the failure: host.unsupported-system, packages.held, packages.not-offered or
+    packages.source-down
   returned: when the cause is known
   type: str
 """
@@ -259,7 +261,8 @@ def main() -> None:
         module.fail_json(
             **({"code": codes[0]} if codes else {}),
             msg=" ".join(
-                f"{problem['what'].capitalize()}: {problem['remedy']}." for problem in plan.problems
+                f"{problem['what'][0].upper()}{problem['what'][1:]}: {problem['remedy']}."
+                for problem in plan.problems
             ),
             clusterctl={
                 "remedy": "; ".join(problem["remedy"] for problem in plan.problems),

@@ -96,6 +96,10 @@ KINDS: tuple[Kind, ...] = (
         remedy="Install a supported system on {host}, or Python 3.9 for its ansible_python_interpreter.",
     ),
     Kind(
+        code="host.unsupported-system",
+        remedy="Install a supported system on {host}, or take it out of the inventory.",
+    ),
+    Kind(
         code=ssh_failures.ADDRESS_UNKNOWN,
         says=ssh_failures.patterns_of(ssh_failures.ADDRESS_UNKNOWN),
         remedy="Set ansible_host of {host} to an address, or fix the DNS of this machine.",

@@ -202,7 +202,7 @@ def test_nvswitch_decides_on_fabric_manager_unless_the_operator_does() -> None:
         ({"flavor": "proprietary"}, {"gpus": [B200]}, "Blackwell"),
         ({}, {"gpus": []}, "no NVIDIA GPU"),
         ({}, {"runfile": True}, ".run installer"),
-        ({}, {"os": {"id": "rocky", "version": "9.4", "name": "Rocky Linux 9.4"}}, "Rocky Linux 9.4"),
+        ({}, {"os": {"id": "rocky", "version": "9.4", "name": "Rocky Linux 9.4"}}, "(Rocky Linux 9.4: "),
         ({"source": "distribution"}, {}, "packages no Fabric Manager"),
         ({"source": "distribution", "fabric_manager": "false"}, {"available": {}}, "non-free"),
     ],

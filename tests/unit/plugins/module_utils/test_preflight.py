@@ -96,7 +96,7 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
             {},
             "error",
             "operating system",
-            "Rocky",
+            "Rocky Linux 8.9: its dnf has bindings only for Python 3.6",
         ),
         ({"kernel": "3.10.0-1160"}, {}, "error", "kernel", "3.10"),
         ({"root": False}, {"sudo_error": "Missing sudo password"}, "error", "sudo", "Missing sudo password"),
