@@ -316,9 +316,7 @@ def _not_offered(plan: Plan, names: list[str], wanted: str, facts: Facts, reques
 def _choose_skewed(
     foreign: set[str], request: Request, facts: Facts, compat: dict[str, Any], plan: Plan
 ) -> None:
-    """In NVIDIA's repository the driver's parts are all of one version: bring those along that are not."""
-    if request.source != "cuda":
-        return
+    """Names every installed part that the source has in this version: apt leaves alone what is held."""
     for name in driver_packages(facts.installed, compat):
         version = upstream(facts.installed[name])
         alike = re.fullmatch(r"\d{3}(\.\d+){1,2}", version)
@@ -360,8 +358,15 @@ def _removals(
             _branch_of(name) not in ("", request.branch)
             or name in foreign
             or _other_driver(name, facts, plan)
+            or _named_by_version(name) not in ("", plan.version)
         )
     )
+
+
+def _named_by_version(name: str) -> str:
+    """The driver's version in a name, as in nvidia-firmware-580-server-580.95.05."""
+    match = re.search(r"-(\d{3}(?:\.\d+){1,2})$", name)
+    return match.group(1) if match else ""
 
 
 def _other_driver(name: str, facts: Facts, plan: Plan) -> bool:

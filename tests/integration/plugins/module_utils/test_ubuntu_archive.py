@@ -20,6 +20,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_p
     Facts,
     Plan,
     Request,
+    driver_packages,
     make_plan,
     prebuilt_names,
 )
@@ -120,16 +121,16 @@ class Node:
         return done.returncode, done.stdout, done.stderr
 
     def have(self, packages: dict[str, str]) -> None:
-        """These are installed, and nothing else."""
+        """These are installed and held, as an earlier apply has left them, and nothing else."""
         self.installed = packages
-        status = "Status: install ok installed\nMaintainer: x\nDescription: x\n"
+        status = "Status: hold ok installed\nMaintainer: x\nDescription: x\n"
         stanzas = [self.archive.stanzas[name, version] + status for name, version in packages.items()]
         (self.root / "var/lib/dpkg/status").write_text("\n".join(stanzas))
 
     def facts(self, kernels: list[str]) -> Facts:
         status = (self.root / "var/lib/dpkg/status").read_text()
         names = [*prebuilt_names(MODULES, kernels, ["generic"]), "nvidia-utils-580-server"]
-        names.append("nvidia-headless-no-dkms-580-server-open")
+        names += ["nvidia-headless-no-dkms-580-server-open", *driver_packages(self.installed, COMPAT)]
         available = parse_madison(self.run(["apt-cache", *self.options, "madison", *names])[1])
         modules = [name for name in available if name.startswith(MODULES)]
         builds = parse_builds(self.run(["apt-cache", *self.options, "show", *modules])[1])
@@ -140,8 +141,8 @@ class Node:
             gpus=[{"device": "0x20b2"}],
             nvswitches=0,
             installed=gpu_node.installed_packages(self.root)[0],
-            held=set(),
-            record={"packages": sorted(self.installed), "held": []},
+            held=set(self.installed),
+            record={"packages": sorted(self.installed), "held": sorted(self.installed)},
             loaded="",
             loaded_flavor="",
             nouveau=False,
@@ -187,6 +188,8 @@ def test_a_fresh_node_gets_modules_without_dkms_and_follows_versions_up_and_down
         assert node.modules() == dict.fromkeys((NEW, "generic"), version)
         assert node.installed["nvidia-utils-580-server"] == revision(driver)
         assert node.installed["libnvidia-compute-580-server"] == revision(driver)
+        firmware = [name for name in node.installed if name.startswith("nvidia-firmware-")]
+        assert firmware == [f"nvidia-firmware-580-server-{driver}"]
 
 
 def test_no_kernel_comes_along_with_the_modules_of_an_old_one(node: Node) -> None:
