@@ -22,6 +22,16 @@ options:
   spec: {description: The specification that is made at boot, type: path, default: /var/run/cdi/nvidia.yaml}
   static: {description: Where an operator may have put one, type: path, default: /etc/cdi/nvidia.yaml}
   driver: {description: What the kernel tells of the driver, type: path, default: /proc/driver/nvidia}
+  planned:
+    description: Driver version that this play installs; check mode judges the specification for it.
+    type: str
+    default: ""
+  before:
+    description:
+      - Driver version that ran before this play. Another one now is a change of the specification, also if
+        the toolkit's own unit was the first to notice it.
+    type: str
+    default: ""
 author: ["the clusterctl authors"]
 """
 
@@ -146,6 +156,8 @@ def main() -> None:
             "spec": {"type": "path", "default": "/var/run/cdi/nvidia.yaml"},
             "static": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
             "driver": {"type": "path", "default": "/proc/driver/nvidia"},
+            "planned": {"type": "str", "default": ""},
+            "before": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -154,6 +166,8 @@ def main() -> None:
     version = parse_version(version_file.read_text(encoding="utf-8")) if version_file.is_file() else ""
     if not version or not module.get_bin_path("nvidia-ctk"):
         module.exit_json(changed=False, because=[], driver=version, devices=[])
+    if module.check_mode:
+        version = module.params["planned"] or version
     gpus = sum(1 for _ in gpu_directory.iterdir()) if gpu_directory.is_dir() else 0
     mig = mig_devices()
     if (reasons := stale(read_spec(static), version, gpus, mig)) and static.is_file():
@@ -170,6 +184,8 @@ def main() -> None:
             module.fail_json(
                 msg=f"{spec} was made again, yet {'; '.join(still)}. See `journalctl -u {UNIT}`."
             )
+    if not because and module.params["before"] not in ("", version):
+        because = [f"it was for driver {module.params['before']}"]
     after = read_spec(spec)
     devices = list(after.devices) if after else []
     module.exit_json(changed=bool(because), because=because, driver=version, devices=devices)

@@ -111,6 +111,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan: {description: What is to be done., type: dict, returned: always}
+loaded: {description: Version of the driver that runs; empty if none does., type: str, returned: always}
 busy: {description: Who uses the GPUs that would be disturbed., type: list, returned: always}
 left_alone: {description: Whether the node is to be skipped., type: bool, returned: always}
 code:
@@ -289,6 +290,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         plan=plan.as_dict(),
+        loaded=gpu_node.loaded_driver(root),
         busy=busy,
         left_alone=left_alone,
         clusterctl={"busy": "; ".join(busy)} if left_alone else {},

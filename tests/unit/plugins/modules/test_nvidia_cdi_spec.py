@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import container_engine_facts as engine
 from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_cdi_spec as module
+from tests.support.called_module import called
 
 VERSION = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  \n"
@@ -55,6 +56,42 @@ def test_it_is_stale_for_another_driver_other_gpus_or_when_missing() -> None:
     assert "580.105.08 runs" in module.stale(spec, "580.105.08", 2)[0]
     assert "2 GPUs, the kernel 8" in module.stale(spec, "580.95.05", 8)[0]
     assert module.stale(None, "580.95.05", 2) == ["there is none"]
+
+
+@pytest.mark.parametrize(
+    ("check", "planned", "before", "changed"),
+    [
+        (True, "", "", False),
+        (True, "580.95.05", "580.95.05", False),
+        # What apply will do: the driver that runs now is not the one that will.
+        (True, "580.105.08", "580.95.05", True),
+        # The unit of the toolkit may have made it again before this task.
+        (False, "580.95.05", "580.82.07", True),
+        (False, "580.95.05", "580.95.05", False),
+        (False, "580.95.05", "", False),
+    ],
+)
+def test_plan_and_apply_report_a_change_of_the_driver_alike(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    check: bool,
+    planned: str,
+    before: str,
+    changed: bool,
+) -> None:
+    (tmp_path / "driver/gpus/0").mkdir(parents=True)
+    (tmp_path / "driver/gpus/1").mkdir()
+    (tmp_path / "driver/version").write_text(VERSION)
+    (tmp_path / "nvidia.yaml").write_text(SPEC)
+    monkeypatch.setattr(module, "run_bounded", lambda *_: (0, "LoadState=loaded\nActiveState=inactive\n", ""))
+    monkeypatch.setattr(module.AnsibleModule, "get_bin_path", lambda *_: "/usr/bin/nvidia-ctk")
+    paths = {"spec": "nvidia.yaml", "static": "none.yaml", "driver": "driver"}
+    arguments = {name: str(tmp_path / path) for name, path in paths.items()}
+    told = {"planned": planned, "before": before}
+    answer = called(module, {**arguments, **told}, tmp_path, capsys, check=check)
+    assert answer["changed"] is changed
 
 
 def test_mig_devices_are_not_counted_as_gpus() -> None:
