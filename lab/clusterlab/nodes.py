@@ -15,6 +15,7 @@ from clusterlab.images.trees import ImageFile, pack
 from clusterlab.machine import capability_flags
 from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
 from clusterlab.state import LabNode
+from clusterlab.systems import base_of
 
 BOOT_S = 90.0
 SSH_S = 30.0
@@ -54,7 +55,7 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
         # The operator's own: another mode than the usual one would be gone after the first restart.
         "--tmpfs", f"{SCRATCH}:uid={OPERATOR_ID},gid={OPERATOR_ID},mode=0755,size=64m",
     ]  # fmt: skip
-    if system == "debian13" and cgroup_version == "1":
+    if base_of(system) == "debian13" and cgroup_version == "1":
         flags += ["--env", LEGACY_CGROUPS]
     return flags
 

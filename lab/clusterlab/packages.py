@@ -6,14 +6,13 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from clusterlab import simulated, sources
+from clusterlab import simulated, sources, systems
 from clusterlab.cache import content_hash
 from clusterlab.images import debian
 from clusterlab.names import DEPOT
 from clusterlab.progress import LabProgress
-from clusterlab.sources.build import KEY_FINGERPRINT, Release
+from clusterlab.sources.build import KEY_FINGERPRINT
 
 APT_KEY_IN_NODE = "/etc/apt/keyrings/depot.asc"
 
@@ -38,15 +37,16 @@ def ensure_packages(system: str, home: Path, progress: LabProgress) -> Packages:
     Raises ClusterctlError where the distribution's packages cannot be had.
     """
     kernel = os.uname().release
-    parts = [Path(module.__path__[0]) for module in (sources, simulated)] + [Path(debian.__file__)]
-    directory = home / content_hash([system, kernel, *debian.sources(system), *parts])
+    parts = [Path(module.__path__[0]) for module in (sources, simulated)]
+    parts += [Path(debian.__file__), Path(systems.__file__)]
+    directory = home / content_hash([system, kernel, *debian.sources(systems.base_of(system)), *parts])
     # The lab's lock is held: what is half made here was left by one that was killed.
     for left in home.glob(".*"):
         shutil.rmtree(left, ignore_errors=True)
     if not directory.is_dir():
         with progress.step("building the package sources"):
             temporary = home / f".{directory.name}.{os.getpid()}"
-            sources.build(temporary, os=cast("Release", system), kernel=kernel)
+            sources.build(temporary, os=system, kernel=kernel)
             temporary.rename(directory)
     subset = directory / "distribution"
     fingerprint = (subset / KEY_FINGERPRINT).read_text(encoding="ascii").strip()

@@ -16,11 +16,11 @@ from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.console import RESULTS, emit, say
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterlab import fault_book, faults, lab, teardown
-from clusterlab.images.debian import SUITES
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import MOST_GPU_NODES
 from clusterlab.progress import LabProgress
 from clusterlab.state import InjectedFault, LabDirectory, LabNode, LabState, Registry, find_lab
+from clusterlab.systems import SYSTEMS
 
 directory_option = click.option(
     "--dir",
@@ -46,8 +46,8 @@ def command() -> None:
     help="The server model that each GPU node simulates.",
 )  # fmt: skip
 @click.option(
-    "--os", "system", type=click.Choice(sorted(SUITES)), default="debian12", show_default=True,
-    help="The operating system of each host.",
+    "--os", "system", type=click.Choice(SYSTEMS), default="debian12", show_default=True,
+    help="The operating system of each host; those of Ubuntu are personalities over a Debian.",
 )  # fmt: skip
 @click.option(
     "--registry", type=click.Choice(["embedded", "harbor"]), default="embedded", show_default=True,

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from clusterlab import docker
 from clusterlab.cache import content_hash, ended, locked, scratch
-from clusterlab.images import debian, trees
+from clusterlab.images import debian, personality, trees
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.trees import ImageFile, pack
 from clusterlab.names import BUILD_PREFIX
 from clusterlab.progress import LabProgress
+from clusterlab.systems import base_of
 
 OPERATOR = "ops"
 OPERATOR_ID = 1000
@@ -47,12 +48,13 @@ def firmware() -> list[Path]:
 
 def base_tag(system: str) -> str:
     """The image of mmdebstrap's root file system, by what goes into it."""
-    return f"{BASE_REPOSITORY}:{system}-{content_hash([*recipe(system, PACKAGES), *BUILDERS])}"
+    parts: list[str | Path] = [*recipe(base_of(system), PACKAGES), *BUILDERS, *personality.recipe(system)]
+    return f"{BASE_REPOSITORY}:{system}-{content_hash(parts)}"
 
 
 def node_tag(system: str) -> str:
     """The image that nodes boot, by what goes into it."""
-    return f"{REPOSITORY}:{system}-{content_hash([base_tag(system), ROOTFS, *firmware()])}"
+    return f"{REPOSITORY}:{system}-{content_hash([base_tag(system), *_trees(system)])}"
 
 
 def ensure_node_image(system: str, progress: LabProgress) -> str:
@@ -66,9 +68,10 @@ def ensure_node_image(system: str, progress: LabProgress) -> str:
         if not docker.exists("image", base):
             with progress.step(f"building the {system} server image"), scratch(f"base-{system}") as directory:
                 tar = directory / "root.tar"
-                bootstrap(system, PACKAGES, tar, hooks=HOOKS)
+                hooks = [*HOOKS, *personality.hooks(system, directory)]
+                bootstrap(base_of(system), PACKAGES, tar, hooks=hooks)
                 docker.run(["import", "-c", 'CMD ["/sbin/init"]', str(tar), base], timeout_s=300)
-        _add_layer(base, tag)
+        _add_layer(base, tag, _trees(system))
     return tag
 
 
@@ -80,10 +83,14 @@ def remove_abandoned_builds() -> None:
             docker.run(["rm", "--force", name], check=False)
 
 
-def _add_layer(base: str, tag: str) -> None:
+def _trees(system: str) -> list[Path]:
+    return [ROOTFS, *personality.rootfs(system), *firmware()]
+
+
+def _add_layer(base: str, tag: str, layers: list[Path]) -> None:
     """Lay boot units and simulated hardware over ``base``."""
     # An empty machine-id: systemd gives each node its own when it first boots.
-    layer = pack([ROOTFS, *firmware()], [ImageFile("/etc/machine-id", b"")], DIRECTORIES)
+    layer = pack(layers, [ImageFile("/etc/machine-id", b"")], DIRECTORIES)
     container = docker.output(["create", "--name", f"{BUILD_PREFIX}{os.getpid()}", base])
     try:
         docker.run(["cp", "-", f"{container}:/"], stdin=layer)

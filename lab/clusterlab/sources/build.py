@@ -6,18 +6,30 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from clusterlab import systems
 from clusterlab.cache import cache_root, content_hash, locked, scratch
 from clusterlab.images import debian
-from clusterlab.sources import deb, distribution, driver_packages, other_packages, repository, signing
+from clusterlab.sources import (
+    deb,
+    distribution,
+    driver_packages,
+    other_packages,
+    repository,
+    signing,
+    ubuntu_driver,
+    ubuntu_kernel,
+)
 from clusterlab.sources.contents import SIMULATED
+from clusterlab.systems import PERSONALITIES, Personality, base_of
 
 DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08")
 TOOLKIT_VERSIONS = ("1.17.8", "1.18.1")
 BASE_URL = "http://depot"
 KEY_FINGERPRINT = "archive-keyring.fingerprint"
-Release = Literal["debian12", "debian13"]
+# Each build of Ubuntu's modules has one driver per branch; the next build follows a newer driver.
+UBUNTU_BUILDS = (("570.148.08", "580.95.05"), ("570.148.08", "580.105.08"))
+UBUNTU_DKMS = {"jammy": "2.8.7-2ubuntu2.2", "noble": "3.0.11-1ubuntu13"}
 
 
 @dataclass(frozen=True)
@@ -33,27 +45,29 @@ class SourcesReport:
 def build(
     target: Path,
     *,
-    os: Release,
+    os: str,
     kernel: str,
     base_url: str = BASE_URL,
 ) -> SourcesReport:
     """Lay the sources out under target: cuda/, libnvidia-container/, distribution/.
 
-    kernel: the release that nodes run on (uname -r); they get headers of its name.
+    os: a Debian or a personality of clusterlab.systems.
+    kernel: the release that the machine runs on (uname -r): hosts of Debian get headers of its name.
     base_url: where the depot will serve target.
     Raises ClusterctlError: DistributionError when Debian's packages cannot be had, else what dpkg-deb or
     gpg says.
     """
-    names = distribution.wanted(os)
-    recipe = [Path(__file__).parent, SIMULATED, Path(debian.__file__)]
-    key = content_hash([os, kernel, base_url, *names, *debian.sources(os), *recipe])
+    base = base_of(os)
+    names = distribution.wanted(base)
+    recipe = [Path(__file__).parent, SIMULATED, Path(debian.__file__), Path(systems.__file__)]
+    key = content_hash([os, kernel, base_url, *names, *debian.sources(base), *recipe])
     made = cache_root() / "sources" / key
     with locked(f"sources-{key}"):
         from_cache = made.is_dir()
         if not from_cache:
             made.parent.mkdir(parents=True, exist_ok=True)
             with scratch(f"sources-{key}") as directory:
-                _build(directory / "tree", os, kernel, base_url, _debian(names, os))
+                _build(directory / "tree", os, kernel, base_url, _debian(names, base))
                 deb.open_to_all(directory / "tree")
                 (directory / "tree").rename(made)
     files = [path for path in made.rglob("*") if path.is_file()]
@@ -90,10 +104,9 @@ def _debian(names: list[str], os: str) -> list[Path]:
 def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Path]) -> None:
     with locked("signing-key"):
         key = signing.ensure(cache_root() / "signing-key")
+    personality = PERSONALITIES.get(os)
     cuda = tree / "cuda/repos" / os / "x86_64"
-    packages = [package for version in DRIVER_VERSIONS for package in driver_packages.packages(version)]
-    branches = sorted({version.split(".", 1)[0] for version in DRIVER_VERSIONS})
-    packages += [driver_packages.pinning(branch) for branch in branches]
+    packages = _nvidia(personality)
     packages += [other_packages.dkms(), other_packages.keyring(os, base_url, key.binary.read_bytes())]
     _publish(cuda, packages, repository.Identity("NVIDIA", "NVIDIA CUDA"), key)
     shutil.copy2(key.armored, cuda / "3bf863cc.pub")
@@ -110,17 +123,47 @@ def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Pat
     subset = tree / "distribution"
     subset.mkdir(parents=True)
     for path in downloaded:
-        deb.link_or_copy(path, subset / path.name)
-    codename = distribution.CODENAMES[os]
-    _publish(
-        subset,
-        [other_packages.kernel_headers(kernel)],
-        repository.Identity("Debian", "Debian", codename),
-        key,
-    )
+        # Ubuntu's docker.io has the client in it, which is a package of its own since Debian 13.
+        if personality and path.name.startswith("docker.io_") and base_of(os) == "debian13":
+            deb.add_dependency(path, "docker-cli", subset)
+        else:
+            deb.link_or_copy(path, subset / path.name)
+    identity = repository.Identity("Debian", "Debian", distribution.CODENAMES[base_of(os)])
+    own = [other_packages.kernel_headers(kernel)]
+    if personality:
+        identity = repository.Identity("Ubuntu", "Ubuntu", personality.codename)
+        own = ubuntu_archive(personality)
+    _publish(subset, own, identity, key)
     shutil.copy2(key.binary, subset / "archive-keyring.gpg")
     shutil.copy2(key.armored, subset / "archive-keyring.asc")
     (subset / KEY_FINGERPRINT).write_text(f"{signing.fingerprint(key)}\n", encoding="ascii")
+
+
+def _nvidia(personality: Personality | None) -> list[deb.Package]:
+    """The driver as NVIDIA's repository for that system has it."""
+    branches = sorted({version.split(".", 1)[0] for version in DRIVER_VERSIONS})
+    packages = [driver_packages.pinning(branch) for branch in branches]
+    for version in DRIVER_VERSIONS:
+        packages += (
+            ubuntu_driver.packages(version, ubuntu_driver.NVIDIA)
+            if personality
+            else driver_packages.packages(version)
+        )
+    return packages
+
+
+def ubuntu_archive(personality: Personality) -> list[deb.Package]:
+    """What Ubuntu's archive has that Debian's has not: its kernels, and the driver with signed modules."""
+    packages = [other_packages.dkms(UBUNTU_DKMS[personality.codename])]
+    for version in DRIVER_VERSIONS:
+        packages += ubuntu_driver.packages(version, ubuntu_driver.ubuntu(personality.revision))
+    for kernel in personality.kernels:
+        packages += ubuntu_kernel.kernel_packages(kernel)
+        # No module is built any more for a kernel that no metapackage installs.
+        for number, drivers in enumerate(UBUNTU_BUILDS if kernel.flavour else UBUNTU_BUILDS[:1]):
+            build = ubuntu_kernel.ModuleBuild(kernel, number, personality.revision)
+            packages += ubuntu_kernel.module_packages(build, drivers)
+    return packages
 
 
 def _publish(

@@ -103,6 +103,26 @@ def build(package: Package, directory: Path) -> Path:
     return target
 
 
+def add_dependency(path: Path, name: str, directory: Path) -> Path:
+    """The .deb that someone else built, once more in the directory, with one more dependency.
+
+    Raises ClusterctlError (``lab.package-failed``) when dpkg-deb refuses it.
+    """
+    target = directory / path.name
+    with tempfile.TemporaryDirectory(prefix="clusterlab-deb-") as unpacked:
+        call(["dpkg-deb", "--raw-extract", str(path), unpacked], code=FAILED, hint=HINT)
+        file = Path(unpacked) / "DEBIAN/control"
+        file.write_text(file.read_text().replace("\nDepends: ", f"\nDepends: {name}, ", 1))
+        call(
+            ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", unpacked, str(target)],
+            variables={"SOURCE_DATE_EPOCH": str(EPOCH)},
+            code=FAILED,
+            hint=HINT,
+        )
+    target.chmod(0o644)
+    return target
+
+
 def _set_modes(root: Path, package: Package) -> None:
     """Give everything the mode that the package says: what the caller's umask left is not in it."""
     root.chmod(0o755)

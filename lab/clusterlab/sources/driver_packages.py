@@ -62,6 +62,11 @@ def pinning(target: str) -> Package:
     )
 
 
+def source_version(flavor: str, version: str) -> str:
+    """What a module says of the source that it was built from."""
+    return hashlib.sha256(f"{flavor} {version}".encode()).hexdigest()[:23].upper()
+
+
 def _package(name: str, version: str, description: str, **parts: object) -> Package:
     return Package(name=name, version=f"{version}-1", description=description, **parts)  # type: ignore[arg-type]
 
@@ -198,7 +203,6 @@ def _kernel(version: str) -> list[Package]:
         ("nvidia-kernel-open-dkms", "open", "nvidia-kernel-dkms"),
         ("nvidia-kernel-dkms", "proprietary", "nvidia-kernel-open-dkms"),
     ):
-        identity = hashlib.sha256(f"{flavor} {version}".encode()).hexdigest()[:23].upper()
         found.append(
             _package(
                 name,
@@ -216,7 +220,7 @@ def _kernel(version: str) -> list[Package]:
                         f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
                     ),
                     f"/usr/src/nvidia-{version}/clusterlab.conf": PackageFile(
-                        f"flavor={flavor}\nsrcversion={identity}\n"
+                        f"flavor={flavor}\nsrcversion={source_version(flavor, version)}\n"
                     ),
                 },
                 scripts=scripts.dkms("nvidia", version),

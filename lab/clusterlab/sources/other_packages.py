@@ -31,17 +31,17 @@ def keyring(os: str, base_url: str, key: bytes) -> Package:
     )
 
 
-def dkms() -> Package:
-    """The dkms that NVIDIA's repository brings."""
+def dkms(version: str = "3.3.0-1") -> Package:
+    """The dkms that NVIDIA's repository brings, or a distribution's own by its version."""
     return Package(
         name="dkms",
-        version="3.3.0-1",
+        version=version,
         architecture="all",
         section="kernel",
         description="Dynamic Kernel Module System (DKMS)",
         fields={"Depends": "python3"},
         files={
-            "/usr/sbin/dkms": contents.program("driver/dkms", "3.3.0"),
+            "/usr/sbin/dkms": contents.program("driver/dkms", version.split("-", maxsplit=1)[0]),
             "/etc/kernel/header_postinst.d/dkms": PackageFile(scripts.DKMS_HEADER_HOOK, 0o755),
         },
     )

@@ -1,4 +1,4 @@
-"""Plans for Ubuntu's own archive, resolved by real apt over an archive of the same shape.
+"""Plans for Ubuntu's own archive, resolved by real apt over the index of the lab's archive of its shape.
 
 Names, versions and relations are as Ubuntu 24.04 has them; the packages themselves are never read.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,76 +31,43 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_module
 from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import preferences
 from tests.support.tree import ROOT
 
+from clusterlab.sources import deb
+from clusterlab.sources.build import ubuntu_archive
+from clusterlab.systems import PERSONALITIES
+
 pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt")
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
+UBUNTU = PERSONALITIES["ubuntu2404"]
 OLD, NEW = "6.8.0-45-generic", "6.8.0-151-generic"
 MODULES = "linux-modules-nvidia-580-server-open"
 DRIVERS = ("580.95.05", "580.105.08")
 KERNELS = {
-    OLD: {f"linux-image-{OLD}": "6.8.0-45.45"},
-    NEW: {f"linux-image-{NEW}": "6.8.0-151.151", "linux-image-generic": "6.8.0-151.151"},
+    kernel.release: {f"linux-{part}-{kernel.release}": kernel.version for part in ("image", "modules")}
+    | ({f"linux-image-{kernel.flavour}": kernel.version} if kernel.flavour else {})
+    for kernel in UBUNTU.kernels
 }
 
 
 def revision(driver: str) -> str:
-    return f"{driver}-0ubuntu0.24.04.1"
-
-
-@dataclass
-class Archive:
-    """A Packages file in the making."""
-
-    stanzas: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def add(self, name: str, version: str, depends: str = "", provides: str = "") -> None:
-        lines = [f"Package: {name}", "Architecture: amd64", f"Version: {version}"]
-        lines += [f"Depends: {depends}"] if depends else []
-        lines += [f"Provides: {provides}"] if provides else []
-        self.stanzas[name, version] = "\n".join(lines) + "\n"
-
-    def add_driver(self, driver: str) -> None:
-        own = revision(driver)
-        common, source = "nvidia-kernel-common-580-server", "nvidia-kernel-source-580-server-open"
-        libraries = ["libnvidia-cfg1-580-server", "libnvidia-compute-580-server"]
-        for name in (*libraries, source, f"nvidia-firmware-580-server-{driver}"):
-            self.add(name, own)
-        self.add(common, own, f"nvidia-firmware-580-server-{driver} (= {own})")
-        for name in ("nvidia-compute-utils-580-server", "nvidia-utils-580-server"):
-            self.add(name, own, "libnvidia-compute-580-server")
-        parts = [*libraries, "nvidia-compute-utils-580-server", common, source]
-        headless = ", ".join(f"{name} (= {own})" for name in parts)
-        self.add("nvidia-headless-no-dkms-580-server-open", own, headless)
-        self.add("nvidia-dkms-580-server-open", own, f"{source} (= {own}), {common} (= {own}), dkms")
-
-    def add_modules(self, kernel: str, version: str, driver: str) -> None:
-        common = "nvidia-kernel-common-580-server"
-        needs = f"{common} (<= {driver}-1), {common} (>= {driver})"
-        provides = f"nvidia-dkms-580-server-open (= {revision(driver)}), nvidia-prebuilt-kernel"
-        image = f"linux-image-{kernel} | linux-image-unsigned-{kernel}"
-        self.add(f"{MODULES}-{kernel}", version, f"{image}, {needs}", provides)
-        if kernel == NEW:
-            self.add(f"{MODULES}-generic", version, f"{MODULES}-{kernel} (= {version}), {needs}", provides)
+    return f"{driver}-{UBUNTU.revision}"
 
 
 class Node:
     """An Ubuntu node under a directory: dpkg's status, and apt that knows this archive alone."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.archive, self.installed = root, Archive(), dict[str, str]()
+        packages = [package for package in ubuntu_archive(UBUNTU) if "-570" not in package.name]
+        self.stanzas = {(package.name, package.version): deb.control(package) for package in packages}
+        # These are there already, outside of the archive.
+        self.stanzas["python3", "3.12"] = (
+            "Package: python3\nVersion: 3.12\nArchitecture: amd64\nDescription: x\n"
+        )
+        self.root, self.installed = root, dict[str, str]()
         for name in ("repo", "var/lib/dpkg", "lists/partial", "cache/archives/partial", "preferences"):
             (root / name).mkdir(parents=True)
-        self.archive.add("dkms", "3.0.11-1ubuntu13")
-        self.archive.add(f"linux-image-{OLD}", "6.8.0-45.45")
-        self.archive.add(f"linux-image-{NEW}", "6.8.0-151.151")
-        self.archive.add("linux-image-generic", "6.8.0-151.151", f"linux-image-{NEW}")
-        for driver in DRIVERS:
-            self.archive.add_driver(driver)
-        self.archive.add_modules(OLD, "6.8.0-45.45", DRIVERS[0])
-        self.archive.add_modules(NEW, "6.8.0-151.151", DRIVERS[0])
-        self.archive.add_modules(NEW, "6.8.0-151.151+1", DRIVERS[1])
-        ends = f"Filename: x.deb\nSize: 1\nSHA256: {'0' * 64}\nDescription: x\n"
-        packages = "\n".join(stanza + ends for stanza in self.archive.stanzas.values())
-        (root / "repo/Packages").write_text(packages)
+        ends = f"Filename: x.deb\nSize: 1\nSHA256: {'0' * 64}\n"
+        index = "\n".join(stanza + ends for stanza in self.stanzas.values())
+        (root / "repo/Packages").write_text(index)
         (root / "sources.list").write_text(f"deb [trusted=yes] file:{root}/repo ./\n")
         settings = {
             "APT::Architecture": "amd64", "APT::Sandbox::User": "root", "Dir::Etc::sourceparts": "/dev/null",
@@ -123,8 +89,9 @@ class Node:
     def have(self, packages: dict[str, str]) -> None:
         """These are installed and held, as an earlier apply has left them, and nothing else."""
         self.installed = packages
-        status = "Status: hold ok installed\nMaintainer: x\nDescription: x\n"
-        stanzas = [self.archive.stanzas[name, version] + status for name, version in packages.items()]
+        stanzas = [
+            f"{self.stanzas[name, version]}Status: hold ok installed\n" for name, version in packages.items()
+        ]
         (self.root / "var/lib/dpkg/status").write_text("\n".join(stanzas))
 
     def facts(self, kernels: list[str]) -> Facts:
