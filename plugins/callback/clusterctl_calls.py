@@ -58,7 +58,7 @@ def masked(value: Any, logged: Any, name: str = "") -> Any:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     if name in PROXIES and "@" not in text:
         return value
-    # A host that lies may say of each argument that it is no secret.
+    # A host that lies may say that it logs each argument.
     if SECRET_NAME.search(name):
         logged = UNLOGGED[0]
     # The logged form may differ from the value's: then the mark may be anywhere in it.
