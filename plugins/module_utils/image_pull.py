@@ -17,13 +17,15 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+LARGEST = 1 << 50
 LINE = re.compile(r"([0-9a-f]{12}): (Download complete|Pull complete)")
 
 
 def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[str, int]:
     """Compressed size of each layer by digest, of an image or of a list's image for this machine.
 
-    Raises ValueError if there is no such manifest, KeyError or TypeError where it is none.
+    Raises ValueError if there is no such manifest or layer, KeyError or TypeError where it is not one.
     """
     manifest = json.loads(fetch(digest))
     if "manifests" in manifest:
@@ -37,7 +39,11 @@ def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[
         if not fitting:
             raise ValueError(f"the list has no image for {wanted}")
         manifest = json.loads(fetch(fitting[0]))
-    return {layer["digest"]: int(layer["size"]) for layer in manifest["layers"]}
+    layers = {str(layer["digest"]): int(layer["size"]) for layer in manifest["layers"]}
+    # Paths of this host are made of them.
+    if not all(DIGEST.fullmatch(digest) and 0 <= size <= LARGEST for digest, size in layers.items()):
+        raise ValueError("a layer has a digest or a size that is none")
+    return layers
 
 
 def look(

@@ -15,6 +15,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes
 
 LOOK_S = 60
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+LONGEST_DIGEST = 80
 CONTAINERD_ROOT = "/var/lib/containerd"
 # A containerd that dockerd starts itself, and where that one keeps what it has.
 DOCKERS_OWN = re.compile(r"^(/var)?/run/docker/")
@@ -80,10 +82,13 @@ def _hex(digest: str) -> str:
 
 
 def _text(path: Path) -> str:
+    """A digest as Docker keeps it; empty where there is none."""
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
+        with path.open(encoding="ascii") as stream:
+            found = stream.read(LONGEST_DIGEST).strip()
+    except (OSError, ValueError):
         return ""
+    return found if DIGEST.fullmatch(found) else ""
 
 
 def engine_info(docker: str) -> dict[str, Any]:

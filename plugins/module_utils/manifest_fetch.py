@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import ssl
@@ -33,8 +34,8 @@ CHALLENGE = re.compile(r'(realm|service|scope)="([^"]*)"')
 def fetcher(repository: str, client_config: str, certificates: Path) -> Callable[[str], bytes]:
     """How to read a manifest of ``repository`` (host:port/path) by its digest.
 
-    It raises OSError where nobody answers in time, or not with 200, and ValueError where a token is none, or
-    a manifest larger than any.
+    It raises OSError where nobody answers in time, or not with 200, and ValueError where a token is none, a
+    manifest larger than any, or not what has the digest.
     """
     host, _, path = repository.partition("/")
     context = ssl.create_default_context()
@@ -54,6 +55,12 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
             return b"".join(pieces(answer, deadline, MOST_BYTES))
 
     def fetch(digest: str) -> bytes:
+        content = ask(digest)
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
+            raise ValueError("the registry answers with what has another digest")
+        return content
+
+    def ask(digest: str) -> bytes:
         url = f"https://{host}/v2/{path}/manifests/{digest}"
         accept = {"Accept": ", ".join(MANIFESTS)}
         try:

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from clustercheck.parse.plain_text import one_line, plain_text
 from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.private_place import private_place
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import saved
 from clusterctl.registry.images.declared import DeclaredImage
@@ -90,12 +91,14 @@ class Engine:
 
     def build(self, context: Mapping[str, str], tag: str) -> None:
         """Build; what it says goes to the log. Raises ClusterctlError (``images.build``)."""
-        with tempfile.TemporaryDirectory(prefix="clusterctl-build-") as place:
+        with private_place("clusterctl-build-") as place:
             for name, text in context.items():
-                (Path(place) / name).write_text(text, encoding="utf-8")
+                (place / name).write_text(text, encoding="utf-8")
             descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "ab") as log:
-                code = _ended([self.program, "build", "--force-rm", "--tag", tag, place], log, self.limit_s)
+                code = _ended(
+                    [self.program, "build", "--force-rm", "--tag", tag, str(place)], log, self.limit_s
+                )
         if code != 0:
             lines = plain_text(_end_of(self.log)).splitlines()
             raise ClusterctlError(
@@ -176,9 +179,9 @@ def make(
         )
     diff_ids = configuration(registry, base.target, described.config).diff_ids
     known = {*diff_ids, *(layer.digest for layer in described.layers)}
-    with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
+    with private_place("clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
-            image = saved.read(stream, Path(place), known)
+            image = saved.read(stream, place, known)
         digest, moved = push(order, image, json.loads(described.raw), registry, on_writing)
     return Built(locked(order.recipe, registry, name, digest), False, time.monotonic() - began, moved)
 

@@ -7,7 +7,6 @@ signed every byte that is loaded. The signature is that of `ssh-keygen -Y sign -
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.known_hosts import HostKey
+from clusterctl.cluster.private_place import private_place
 from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
@@ -124,16 +124,17 @@ def _verified(raw: bytes, signature: Path, signers: Sequence[HostKey]) -> str:
         text = read_bounded_text(signature, LARGEST_SIGNATURE)
     except (OSError, UnusableFileError) as error:
         raise _not_good(f"it cannot be read: {describe_unusable(error)}", signature) from None
-    with tempfile.TemporaryDirectory(prefix="clusterctl-signers-") as place:
-        ours, allowed = Path(place) / "signature", Path(place) / "allowed_signers"
+    with private_place("clusterctl-signers-") as place:
+        ours, allowed = place / "signature", place / "allowed_signers"
         ours.write_text(text, encoding="utf-8")
         lines = [f'{SETTING} namespaces="{NAMESPACE}" {key.type} {key.body}\n' for key in signers]
         allowed.write_text("".join(lines), encoding="ascii")
         words = ["-n", NAMESPACE, "-s", str(ours)]
         done = _keygen(["-Y", "verify", "-f", str(allowed), "-I", SETTING, *words], raw, VERIFY_S)
-        if done.returncode == 0:
-            printed = done.stdout.decode("utf-8", errors="replace").split()
-            return next((key.fingerprint for key in signers if key.fingerprint in printed), SETTING)
+        printed = done.stdout.decode("utf-8", errors="replace").split()
+        found = next((key.fingerprint for key in signers if key.fingerprint in printed), "")
+        if done.returncode == 0 and found:
+            return found
         # Whether the bundle was changed, or somebody else signed it.
         whole = _keygen(["-Y", "check-novalidate", *words], raw, VERIFY_S).returncode == 0
     if whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.server
 import json
 import platform
@@ -25,6 +26,8 @@ from clusterctl.rollout.waves import Wave
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 GB = 10**9
+MANIFEST = {"layers": [{"digest": B, "size": 7}]}
+OF_MANIFEST = "sha256:" + hashlib.sha256(json.dumps(MANIFEST).encode()).hexdigest()
 
 
 def test_of_a_list_the_image_for_this_machine_counts() -> None:
@@ -50,6 +53,19 @@ def test_of_a_list_the_image_for_this_machine_counts() -> None:
     assert image_pull.layers_of(fetch, "amd", "riscv64") == {A: 5, B: 7}
     with pytest.raises(ValueError, match="no image for arm64"):
         image_pull.layers_of(fetch, "none", "aarch64")
+
+
+@pytest.mark.parametrize(
+    ("digest", "size"),
+    [
+        ("sha256:/dev/zero", 1), ("sha256:../../x", 1), ("sha256:x\0y", 1), (A.upper(), 1), (f"{A}\n", 1),
+        (A, -1), (A, 1 << 60),
+    ],
+)  # fmt: skip
+def test_a_layer_that_is_none_becomes_no_path(digest: str, size: int) -> None:
+    answer = json.dumps({"layers": [{"digest": digest, "size": size}]}).encode()
+    with pytest.raises(ValueError, match="digest or a size"):
+        image_pull.layers_of(lambda _: answer, A, "x86_64")
 
 
 def test_the_course_tells_the_download_from_the_unpacking_and_what_was_here() -> None:
@@ -96,9 +112,9 @@ class TokenRealm(http.server.BaseHTTPRequestHandler):
             self.end_headers()
         elif self.path == "/elsewhere":
             self.told_elsewhere.append(given)
-            self.answer(200, {"layers": [{"digest": B, "size": 7}]})
+            self.answer(200, MANIFEST)
         elif given == "Bearer good":
-            self.answer(200, {"layers": [{"digest": B, "size": 7}]})
+            self.answer(200, MANIFEST)
         else:
             self.answer(401, {})
 
@@ -132,12 +148,14 @@ def test_a_node_gets_its_token_as_its_docker_would(tmp_path: Path) -> None:
         ca.write_bytes(authority.certificate_pem())
         token = base64.b64encode(b"robot$nodes:secret").decode()
         (tmp_path / "config.json").write_text(json.dumps({"auths": {host: {"auth": token}}}))
-        asked = (f"{host}/site/tiny", A)
+        asked = (f"{host}/site/tiny", OF_MANIFEST)
         found = image_pull.look(*asked, str(tmp_path), tmp_path / "certs.d", platform.machine())
         assert found["layers"] == {B: 7}
+        other = image_pull.look(asked[0], A, str(tmp_path), tmp_path / "certs.d", platform.machine())
+        assert "another digest" in other["unknown"]
         stranger = image_pull.look(*asked, "", tmp_path / "certs.d", platform.machine())
         assert "401" in stranger["unknown"]
-        moved = (f"{host}/site/moved", A)
+        moved = (f"{host}/site/moved", OF_MANIFEST)
         followed = image_pull.look(*moved, str(tmp_path), tmp_path / "certs.d", platform.machine())
         assert "unknown" not in followed
         assert TokenRealm.told_elsewhere == [None], "a password went where a redirect led"

@@ -10,11 +10,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
+from clusterctl.cluster.private_place import private_place
 from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.signatures.claim import (
@@ -82,15 +81,14 @@ def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:
     program = shutil.which(PROGRAM)
     if program is None:
         raise _missing()
-    with tempfile.TemporaryDirectory(prefix="clusterctl-gpgv-") as name:
-        home = Path(name)
+    with private_place("clusterctl-gpgv-") as home:
         (home / "keys.gpg").write_bytes(keyring)
         (home / "message").write_bytes(signature)
         command = (
-            program, "--homedir", name, "--keyring", str(home / "keys.gpg"), "--status-fd", "2",
+            program, "--homedir", str(home), "--keyring", str(home / "keys.gpg"), "--status-fd", "2",
             "--log-file", os.devnull, "--output", "-", str(home / "message"),
         )  # fmt: skip
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "HOME": name}
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "HOME": str(home)}
         try:
             done = run_captured(
                 command, stdin="", timeout_s=min(TIMEOUT_S, time_left()), environment=environment,
