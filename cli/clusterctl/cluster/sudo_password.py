@@ -33,6 +33,8 @@ class PasswordTrial:
 
         Raises PasswordRefusedError, and what ``ask`` raises. A host that refused it is not asked again.
         """
+        if node in self._took or self._is_right:
+            return  # also while another host hangs in its own trial
         with self._asking:
             if node in self._refusals:
                 raise PasswordRefusedError(node, self._refusals[node], is_wrong=self.is_wrong)

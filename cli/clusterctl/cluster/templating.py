@@ -11,6 +11,7 @@ from clusterctl.cluster.template_process import NOT_SET, PROCESS, TemplateFailed
 from clusterctl.errors import ClusterctlError
 
 DEEPEST = 20
+JINJA_HEADER = "#jinja2:"
 MAX_TEMPLATE = 65_536
 VAULT_KEY = "__ansible_vault"
 UNSAFE_KEY = "__ansible_unsafe"
@@ -80,6 +81,10 @@ class Variables:
             return {key: self._evaluated(name, value, depth, encrypted) for key, value in raw.items()}
         if isinstance(raw, list):
             return [self._evaluated(name, value, depth, encrypted) for value in raw]
+        if isinstance(raw, str) and raw.startswith(JINJA_HEADER):
+            raise self._refusal(
+                name, f"begins with {JINJA_HEADER}, which gives Jinja other marks", "Remove it."
+            )
         if not is_template(raw):
             return raw
         used: set[str] = set()

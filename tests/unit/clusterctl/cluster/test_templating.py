@@ -185,3 +185,7 @@ def test_a_value_that_is_made_of_encrypted_ones_is_quoted_nowhere(monkeypatch: p
     assert (made, repr(made)) == ("xS3CRET", "(an encrypted value)")
     assert repr(value("x{{ site_plain }}", **others)) == "'xy'"
     assert "no attribute 'y'" in refusal("{{ groups[site_plain] }}", **others)
+
+
+def test_a_header_that_gives_jinja_other_marks_is_refused() -> None:
+    assert "other marks" in refusal("#jinja2: variable_start_string:'[['\n[[ ansible_hostname ]]")
