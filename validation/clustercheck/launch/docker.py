@@ -13,9 +13,16 @@ from typing import Any
 
 import clustercheck.jobs
 from clustercheck.errors import ExplainedError
+from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyError, StartedContainer
 from clustercheck.launch.answers import PrepareAnswer, StartAnswer, WaitAnswer
-from clustercheck.launch.first_failure import RankEvidence, judge_group, judge_ranks
+from clustercheck.launch.first_failure import (
+    RankEvidence,
+    ended_well,
+    judge_group,
+    judge_ranks,
+    mark_unprovoked,
+)
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome
 from clustercheck.launch.outcomes import (
     Missing,
@@ -53,7 +60,6 @@ PULL_S = 600.0
 WAIT_MARGIN_S = 25.0  # beyond the job's own limit: what the supervisor needs to end its ranks
 STARTING_S = 15.0  # for `docker run -d` to return after an interrupt
 MAX_PARALLEL = 64
-TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that hung
 
 
 class DockerLauncher:
@@ -143,6 +149,7 @@ class DockerLauncher:
         )
         facts = make_facts(spec, reports, placement)
         emit({"type": "job_placed", **facts})
+        late_at = time.monotonic() + STALL_PART * spec.timeout_s
         started, failed = self._start_ranks(spec, pool, reports, placement, emit)
         bad |= failed
         if bad and not (spec.alone and started):
@@ -150,10 +157,10 @@ class DockerLauncher:
             with self._lock:
                 self._running.clear()
             return (*make_unstarted_outcomes(spec.nodes, bad), facts)
-        evidence, timed_out = self._wait(spec, pool, started, placement, emit)
+        evidence, is_late = self._wait(spec, pool, started, placement, emit, late_at)
         lost = {item.node for item in evidence if item.missing}  # cleaned up when they are back
         pool.map(self._agent.remove, [one for one in started if one.node not in lost])
-        ranks, first = judge_ranks(evidence) if spec.alone else judge_group(evidence, timed_out)
+        ranks, first = judge_ranks(evidence) if spec.alone else judge_group(evidence, is_late)
         if not bad:
             return ranks, first, facts
         # Nodes that could not take part have no rank: theirs come after the others'.
@@ -162,9 +169,17 @@ class DockerLauncher:
         return (*ranks, *absent), first or absent[0], facts
 
     def _prepare_nodes(self, spec: JobSpec, pool: Workers) -> tuple[list[NodeReport], dict[str, RankOutcome]]:
-        """The reports of nodes that can take part, and the outcomes of those that cannot."""
+        """The reports of nodes that can take part, and the outcomes of those that cannot.
+
+        Raises ExplainedError (``launch.busy``) if other runs hold every node.
+        """
         answers = pool.map(lambda node: self._prepare(spec, node), spec.nodes)
-        bad = {node: answer for node, answer in answers.items() if isinstance(answer, RankOutcome)}
+        failed = {node: answer for node, answer in answers.items() if isinstance(answer, Exception)}
+        if all(isinstance(answer, NodeBusyError) for answer in answers.values()):
+            node, error = next(iter(failed.items()))
+            hint = "Wait for that run to finish, then validate again."
+            raise ExplainedError(f"{node}: {error}", code="launch.busy", hint=hint)
+        bad = {node: make_failed_outcome(spec, node, error) for node, error in failed.items()}
         reports = [answer for answer in answers.values() if isinstance(answer, NodeReport)]
         if spec.alone:
             bad |= {o.node: o for o in find_nodes_without_devices(reports, spec.framework)}
@@ -174,7 +189,8 @@ class DockerLauncher:
             bad = {outcome.node: outcome for outcome in unfit}
         return reports, bad
 
-    def _prepare(self, spec: JobSpec, node: str) -> NodeReport | RankOutcome:
+    def _prepare(self, spec: JobSpec, node: str) -> NodeReport | Exception:
+        """The node's report, or what failed."""
         image, container_arguments = spec.container_on(node)
         key = (node, image, spec.framework, container_arguments)
         request = make_prepare_request(
@@ -188,11 +204,8 @@ class DockerLauncher:
         )
         try:
             answer = self._agent.ask(node, request, PrepareAnswer, PREPARE_S + PULL_S)
-        except NodeBusyError as error:
-            hint = "Wait for that run to finish, then validate again."
-            raise ExplainedError(f"{node}: {error}", code="launch.busy", hint=hint) from error
         except (NodeUnreachableError, NodeActionError) as error:
-            return make_failed_outcome(spec, node, error)
+            return error
         self._frameworks[key] = answer.framework.model_dump(exclude_none=True)
         return make_report(node, answer)
 
@@ -247,15 +260,19 @@ class DockerLauncher:
         started: Sequence[StartedContainer],
         placement: Placement,
         emit: OnEvent,
+        late_at: float,
     ) -> tuple[list[RankEvidence], bool]:
-        """The evidence of all ranks, and whether the time limit passed; a failed node stops the others."""
+        """The evidence of all ranks, and whether none of them failed before ``late_at``.
+
+        A node whose ranks failed stops the others: a container's end alone says nothing of them.
+        """
         waiting: dict[Future[WaitAnswer | Missing], StartedContainer] = {
             pool.submit(self._wait_one, one, spec): one for one in started
         }
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
         stoppers = Workers(MAX_PARALLEL)  # of their own: the pool's threads are busy with waiting
-        arrival, timed_out = 0, False
+        arrival, is_late = 0, True
         while waiting:
             done, _ = wait_for(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -265,15 +282,18 @@ class DockerLauncher:
                     self._running.pop(one.node, None)
                 found = list(make_evidence(one, answer, placement, arrival))
                 arrival += 1
+                is_failed = not spec.alone and not all(map(ended_well, found))
+                if is_failed and not stopping and waiting:
+                    is_late = time.monotonic() >= late_at
+                    found = mark_unprovoked(found, is_late=is_late)
                 evidence += found
-                timed_out |= any((item.end or {}).get("killed") in TIMEOUT_REASONS for item in found)
                 emit({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
-                if answer.exit_code != 0 and not stopping and waiting and not spec.alone:
+                if is_failed and not stopping and waiting:
                     others = [other.node for other in waiting.values()]
                     emit({"type": "job_stopping", "because_of": one.node, "nodes": others})
                     stopping = [stoppers.submit(self._agent.stop, other) for other in waiting.values()]
         wait_for(stopping)
-        return evidence, timed_out
+        return evidence, is_late
 
     def _wait_one(self, started: StartedContainer, spec: JobSpec) -> WaitAnswer | Missing:
         """The node's answer, or why there is none."""

@@ -17,12 +17,18 @@ PEER_GONE = re.compile(
 # What a library logs when it gives up on a peer and aborts its process.
 GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
 WITNESSES = 2  # nodes: what only one says of how far it came decides nothing for the others
+ENDED_THEMSELVES = (RankState.FAILED, RankState.CRASHED, RankState.LOST_PEER)
+TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that hung
+PEER_FAILED = "peer failed"  # the same, after another rank of its node
 STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "is blocked in the kernel", "Z": "is a zombie"}
 
 
 @dataclass(frozen=True)
 class RankEvidence:
-    """What is known of one rank after the job. ``missing`` is the reason if its node sent nothing."""
+    """What is known of one rank after the job. ``missing`` is the reason if its node sent nothing.
+
+    ``is_unprovoked``: its node killed it before the launcher stopped any, and without the time for a hang.
+    """
 
     rank: int
     node: str
@@ -37,16 +43,19 @@ class RankEvidence:
     container: str = ""
     arrival: int = 0
     order: int = field(default=0)
+    is_unprovoked: bool = False
 
 
 def judge_group(
-    evidence: Sequence[RankEvidence], timed_out: bool
+    evidence: Sequence[RankEvidence], is_late: bool
 ) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
     """Every rank's outcome, and the one that failed first (None if none did or it cannot be determined).
 
-    ``timed_out``: the job's time limit passed, as opposed to being stopped after another rank failed.
+    ``is_late``: by the launcher's clock the job took longer than any healthy phase. Before that a rank that
+    gave up tells nothing of others that are not ready yet, but of two nodes.
     """
     outcomes = {item.rank: _judge_rank(item) for item in evidence}
+    timed_out = is_late and any((i.end or {}).get("killed") in TIMEOUT_REASONS for i in evidence)
     early = _find_early(evidence, outcomes, timed_out)
     for item, because in early:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
@@ -59,15 +68,20 @@ def judge_group(
     ]
     unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
     witnesses = any(o.state in (RankState.FAILED, RankState.LOST_PEER) for o in outcomes.values())
+    may_hang = is_late or len({item.node for item in evidence}) <= WITNESSES
     is_clear = not early and not origins and not unreachable and (timed_out or witnesses)
-    hung = _find_hung(waiting, whole=len(waiting) == len(evidence)) if is_clear else early
+    hung = early
+    if is_clear:
+        hung = _find_stuck(waiting)
+        if not hung and may_hang:
+            hung = _find_hung(waiting, whole=len(waiting) == len(evidence))
     for item, because in hung:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
     hung_outcomes = [outcomes[item.rank] for item, _ in hung]
     only_hung = hung_outcomes if len(hung_outcomes) == 1 else []
-    failed = [o for o in outcomes.values() if o.state in (RankState.FAILED, RankState.CRASHED)]
-    # Several that gave up on each other, or one on others that wait alike, do not tell who was the first.
-    is_only = not waiting and len({outcome.node for outcome in failed}) == 1
+    failed = [o for o in outcomes.values() if o.state in ENDED_THEMSELVES]
+    # Several that gave up on each other, or one on others that wait alike for long, do not tell who was first.
+    is_only = (not waiting or not (may_hang or hung)) and len({outcome.node for outcome in failed}) == 1
     candidates = [*unreachable, *only_hung, *origins] or (failed if is_only else [])
     ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
     return ranks, candidates[0] if candidates else None
@@ -90,6 +104,22 @@ def judge_ranks(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ..
         if outcomes[item.rank].state not in (RankState.OK, RankState.KILLED)
     ]
     return tuple(outcomes[rank] for rank in sorted(outcomes)), failed[0] if failed else None
+
+
+def ended_well(item: RankEvidence) -> bool:
+    """Whether it succeeded, by its own traces."""
+    return _classify_end(item)[0] is RankState.OK
+
+
+def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:
+    """The evidence of the first node that ended before the others: whom it killed for no reason, it failed."""
+    reasons = (*TIMEOUT_REASONS,) if is_late else ()
+    if any(not (item.end or {}).get("killed") and not ended_well(item) for item in of_node):
+        reasons += (PEER_FAILED,)
+    return [
+        replace(item, is_unprovoked=(item.end or {}).get("killed", "") not in ("", *reasons))
+        for item in of_node
+    ]
 
 
 def _judge_rank(item: RankEvidence) -> RankOutcome:
@@ -120,6 +150,8 @@ def _classify_end(item: RankEvidence) -> tuple[RankState, str]:
     done = verdict is not None and "phase" not in verdict
     if done and (code == 0 or item.end.get("killed")):
         return RankState.OK, ""
+    if item.is_unprovoked:
+        return RankState.CRASHED, f"its node ended it while {_phase_of(item)}"
     if item.end.get("killed"):
         return RankState.KILLED, f"terminated while {_phase_of(item)}"
     if verdict is not None and code == 1:
@@ -200,11 +232,8 @@ def _find_hung(waiting: Sequence[RankEvidence], *, whole: bool) -> list[tuple[Ra
 
     If they are not the ``whole`` group, and all alike, one that gave up may as well be the cause: none.
     """
-    stuck = [i for i in waiting if (i.end or {}).get("state") in STUCK_STATES]
-    if stuck:
-        return [
-            (i, f"its process {STUCK_STATES[(i.end or {})['state']]} while {_phase_of(i)}") for i in stuck
-        ]
+    if stuck := _find_stuck(waiting):
+        return stuck
     if len(waiting) == 1:
         return [(waiting[0], f"hung while {_phase_of(waiting[0])}")]
     computing = [i for i in waiting if not (i.progress or {}).get("collective")]
@@ -217,6 +246,12 @@ def _find_hung(waiting: Sequence[RankEvidence], *, whole: bool) -> list[tuple[Ra
     if not whole and len({i.node for i in waiting}) >= WITNESSES:
         return []
     return [(i, f"hung while {_phase_of(i)}, like every other remaining rank") for i in waiting]
+
+
+def _find_stuck(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
+    """The ranks whose own node says that they did not run."""
+    stuck = [(i, STUCK_STATES.get((i.end or {}).get("state", ""))) for i in waiting]
+    return [(i, f"its process {why} while {_phase_of(i)}") for i, why in stuck if why]
 
 
 def _furthest(waiting: Sequence[RankEvidence]) -> int:

@@ -98,7 +98,7 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
             for n in range(ranks - 1)
         ]
         evidence.append(RankEvidence(ranks - 1, "gone", missing="no route to host"))
-        return looks(lambda: judge_group(evidence, timed_out=True), RankEvidence, RankOutcome)
+        return looks(lambda: judge_group(evidence, is_late=True), RankEvidence, RankOutcome)
 
     # Sorting is n log n.
     assert asked(256) <= 2.1 * asked(128)

@@ -254,12 +254,25 @@ def test_an_interrupt_stops_every_container_before_it_is_raised():
     assert launcher.abort() == []
 
 
-def test_a_node_held_by_another_run_is_an_error_of_the_request():
-    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head holds it"}
+BUSY = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head holds it"}
+
+
+def test_nodes_held_by_another_run_are_an_error_of_the_request():
     with pytest.raises(ExplainedError) as caught:
-        launch(Nodes({("gpu02", "prepare"): lambda _: said}))
+        launch(Nodes({(node, "prepare"): lambda _: BUSY for node in NODES}))
     assert caught.value.code == "launch.busy"
-    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head holds it"
+    assert caught.value.what == "gpu01: the node is busy: run r9 of ops@head holds it"
+
+
+def test_one_node_held_by_another_run_is_named_and_keeps_no_gpu_of_others_from_its_programs():
+    nodes = Nodes()
+    nodes.special = {(node, "prepare"): with_gpus(nodes, node, 1) for node in NODES}
+    nodes.special["gpu02", "prepare"] = lambda _: BUSY
+    of_group, _ = launch(nodes)
+    assert {node: rank.because for node, rank in of_group.suspects.items()} == {"gpu02": BUSY["because"]}
+    alone, _ = launch(nodes, alone=True)
+    states = {rank.node: rank.state for rank in alone.ranks}
+    assert states == {"gpu01": RankState.OK, "gpu02": RankState.FAILED, "gpu03": RankState.OK}
 
 
 def test_an_interrupt_does_not_wait_for_a_pull():
@@ -378,3 +391,29 @@ def test_alone_a_node_that_is_down_keeps_none_from_its_programs():
     assert states["gpu01"] is RankState.OK
     assert {states["gpu02"], states["gpu03"]} == {RankState.UNREACHABLE}
     assert sorted(rank.node for rank in outcome.ranks) == sorted(NODES)
+
+
+def test_a_node_that_ends_without_reason_is_named_and_the_others_are_not():
+    """Whether it says that its ranks were stopped, or that the time is over: the launcher knows better."""
+    for killed in ("told", "deadline"):
+        nodes = Nodes()
+        nodes.special = {
+            ("gpu01", "wait"): nodes.waits_until_stopped("gpu01"),
+            ("gpu02", "wait"): lambda request, killed=killed: nodes.ended(
+                request["ranks"], None, code=-9, killed=killed, state="S"
+            ),
+            ("gpu03", "wait"): nodes.waits_until_stopped("gpu03"),
+        }
+        outcome, _ = launch(nodes)
+        assert set(outcome.suspects) == {"gpu02"}, killed
+
+
+def test_a_container_that_fails_after_its_ranks_succeeded_stops_no_other():
+    nodes = Nodes()
+    nodes.special["gpu02", "wait"] = lambda request: {
+        **nodes.ended(request["ranks"], {"ok": True, "because": ""}),
+        "exit_code": 1,
+    }
+    outcome, events = launch(nodes)
+    assert outcome.good
+    assert "job_stopping" not in [event["type"] for event in events]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.launch.first_failure import RankEvidence, judge_group
+from clustercheck.launch.first_failure import RankEvidence, judge_group, mark_unprovoked
 from clustercheck.launch.model import JobOutcome, RankState
 
 GOOD = {"ok": True, "because": ""}
@@ -142,7 +142,7 @@ def test_a_hung_rank_is_found_behind_the_peers_that_gave_up():
             rank(1, end=TOLD, progress=at("making data", 4, collective=False), stack="File x"),
             rank(2, end=TOLD, progress=at("all-reduce", 5, collective=True)),
         ],
-        False,
+        True,
     )
     assert states(outcomes) == [RankState.FAILED, RankState.HUNG, RankState.KILLED]
     assert first.rank == 1
@@ -276,6 +276,34 @@ def test_a_node_whose_collective_hangs_after_most_others_succeeded_is_the_hung_o
     done = {"verdict": GOOD, "end": ENDED}
     _, first = judge_group([rank(0, **done), rank(1, end=LATE, progress=WAITING), rank(2, **done)], True)
     assert first.node == "gpu02"
+
+
+@pytest.mark.parametrize("lie", ["it succeeded", "it is ahead", "it gave up", "it aborted", "it waits"])
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_who_ends_a_group_that_still_starts_is_named_and_no_other(nodes: int, lie: str):
+    """Ranks that are not ready yet hang only where the launcher's own clock says so."""
+    others = [
+        {"end": TOLD, "progress": at("meeting", 1, collective=True)},
+        *[{"end": TOLD, "progress": at("importing", 0, collective=False)}] * (nodes - 2),
+    ]
+    liar = mark_unprovoked([rank(0, **LIES[lie])], is_late=False)
+    group = [*liar, *(rank(n, arrival=n, **known) for n, known in enumerate(others, 1))]
+    outcomes, first = judge_group(group, False)
+    suspects = set(JobOutcome("job", outcomes, 1.0, first).suspects)
+    assert suspects == {"gpu01"} if lie != "it succeeded" else "gpu01" not in suspects  # ends no others
+
+
+def test_a_rank_that_its_node_killed_for_no_reason_is_its_nodes_failure():
+    told, late, failed = rank(0, end=TOLD), rank(0, end=LATE), rank(1, end=FAILED)
+    peer = rank(0, end={**TOLD, "killed": "peer failed"})
+    for of_node, is_late, unprovoked in [
+        ([told], True, True), ([late], False, True), ([late], True, False), ([peer], True, True),
+        ([peer, failed], False, False), ([rank(0, verdict=GOOD, end=ENDED)], False, False),
+    ]:  # fmt: skip
+        assert mark_unprovoked(of_node, is_late=is_late)[0].is_unprovoked is unprovoked
+    (outcome,), first = judge_group(mark_unprovoked([told], is_late=True), True)
+    assert (outcome.state, outcome.because) == (RankState.CRASHED, "its node ended it while starting")
+    assert first == outcome
 
 
 def test_a_success_before_an_interrupt_is_believed():
