@@ -7,7 +7,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
@@ -25,11 +25,9 @@ MAX_NUMA_NODES = 64
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every element right; then all NUMA nodes together and each by itself."""
-    outcome = outcome_of(evidence, JOB)
-    if not (ranks := ranks_of(outcome, str(subject.node))):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
     answer = ranks[0].verdict or {}
     if not isinstance(answer.get("without"), str):
         raise CannotReadError("the rank did not report what it measured")

@@ -10,7 +10,7 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, fai
 from clustercheck.checks.rdma_write import NEAR, PERFTEST, asked
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of, number_of
-from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import NEAR as NEAR_GPU
 from clustercheck.checks.support.nccl import WITHOUT_GPUDIRECT
 from clustercheck.checks.support.rdma import Link, links_of, name_of, without_adapter
@@ -128,11 +128,9 @@ def _port_of(evidence: Evidence, subject: Subject) -> NearPort | Finding:
 
 def _answer(evidence: Evidence, subject: Subject, port: NearPort) -> Mapping[str, Any] | Finding:
     """What the node's rank says of this GPU; the finding if it says nothing."""
-    outcome = outcome_of(evidence, JOB)
-    if not (ranks := ranks_of(outcome, str(subject.node))):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
     verdict = ranks[0].verdict or {}
     writes = verdict.get("writes")
     if not isinstance(writes, list) or not all(

@@ -15,7 +15,7 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.nccl_tests import IN_IMAGE, read_run
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, has_mig, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, has_mig, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import no_nccl, site_of
 from clustercheck.checks.support.rdma import without_adapter
 from clustercheck.evidence.cluster import Evidence
@@ -26,7 +26,7 @@ from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.nccl_log import parse_nccl_log
 from clustercheck.parse.nccl_tests import NcclTest
-from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+from clustercheck.parse.reading import CannotReadError, first_line
 from clustercheck.samples.nccl_loopback import BUSBW_GBPS, loopback_log, loopback_run
 
 JOB = "nccl_loopback"
@@ -53,11 +53,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return wires
     if JOB not in evidence.jobs and JOB not in evidence.skipped:
         return no_nccl(evidence, subject)
-    outcome = outcome_of(evidence, JOB)
-    if not (ranks := ranks_of(outcome, node)):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
     if not isinstance(answer.get("without"), str) or not isinstance(answer.get("gpus"), int):
         raise CannotReadError("the rank did not report what it measured")

@@ -16,7 +16,7 @@ from clustercheck.checks.base import (
     not_applicable,
 )
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import no_nccl
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
@@ -93,12 +93,10 @@ def _check(name: str) -> Check:
         """Values first, then every size that has a floor."""
         if JOB not in evidence.jobs and JOB not in evidence.skipped:
             return no_nccl(evidence, subject)
+        if (finding := failed_on(evidence, JOB, subject)) is not None:
+            return finding
         outcome = outcome_of(evidence, JOB)
         ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
-        if not ranks:
-            raise NotDoneError("no rank ran on this node")
-        if not outcome.good:
-            return broken(outcome, subject)
         if because := _lacks(ranks, across=subject.node is None):
             return not_applicable(because, remedy=IN_IMAGE)
         return _of_gpus(evidence, subject, ranks)

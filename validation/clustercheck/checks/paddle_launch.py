@@ -10,13 +10,13 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, commonest, has_mig, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, failed_on, has_mig, outcome_of, ranks_of
 from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import BETWEEN, Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+from clustercheck.parse.reading import CannotReadError, first_line
 
 JOB = "paddle_launch"
 SHOWN = 600  # characters of what was printed, the last
@@ -30,12 +30,9 @@ Trainer = Mapping[str, Any]
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The launcher's end, its processes, their parameters; then samples and losses of all nodes together."""
     node = str(subject.node)
-    outcome = outcome_of(evidence, JOB)
-    ranks = ranks_of(outcome, node)
-    if not ranks:
-        raise NotDoneError(evidence.dropped.get(node, "no rank ran on this node"))
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
     if (finding := _ended_badly(answer)) is not None:
         return finding

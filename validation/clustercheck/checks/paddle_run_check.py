@@ -7,7 +7,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, has_mig, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, has_mig, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -22,12 +22,9 @@ SAID = 600  # characters of what it printed, the last
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """It must succeed, on every GPU that the node should have."""
     node = str(subject.node)
-    outcome = outcome_of(evidence, JOB)
-    ranks = ranks_of(outcome, node)
-    if not ranks:
-        raise NotDoneError(evidence.dropped.get(node, "no rank ran on this node"))
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), node)
     run = (ranks[0].verdict or {}).get("check")
     if not isinstance(run, Mapping) or "exit_code" not in run:
         raise CannotReadError("the rank did not report the outcome of run_check")

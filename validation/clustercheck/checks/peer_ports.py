@@ -224,12 +224,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = str(subject.node)
     if sum(not each.excluded for each in evidence.spec.nodes) < 2:
         return not_applicable("one node: there is no other to connect to it")
-    outcome = outcome_of(evidence, JOB)
-    if not ranks_of(outcome, node):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
+    for outcome in (*evidence.attempts.get(JOB, ()), outcome_of(evidence, JOB)):
         # Whose rank does not succeed is for all-reduce to say: a program of a few lines blames nobody.
-        return not_run(f"the job failed: {reason(outcome)}")
+        if node in outcome.suspects or (not outcome.good and outcome is evidence.jobs.get(JOB)):
+            return not_run(f"the job failed: {reason(outcome)}")
+    if not ranks_of(evidence.jobs[JOB], node):
+        raise NotDoneError("no rank ran on this node")
     ways = evidence.once(_ways)
     if node in ways.unread and node not in ways.inward:
         raise CannotReadError(ways.unread[node])

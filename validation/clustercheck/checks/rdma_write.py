@@ -9,7 +9,7 @@ from typing import Any
 from clustercheck.checks.base import Check, Finding, every_node, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding_rdma
 from clustercheck.checks.support.declared_rails import GID_INDEX, chosen_number
-from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.checks.support.rdma import Link, without_adapter
 from clustercheck.checks.support.rdma_writes import (
     FLOOR,
@@ -24,7 +24,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import BETWEEN, Figure, Limit, Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.parse.reading import CannotReadError
 
 JOB = seeding_rdma.JOB
 METHOD = f"ib_write_bw of {SIZE_BYTES} bytes from host memory, average"
@@ -78,11 +78,9 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
         return without_adapter(evidence, subject)
     if not ports_of(evidence, node):
         return not_applicable("no RDMA port is up (see infiniband-port)")
-    outcome = outcome_of(evidence, JOB)
-    if not (ranks := ranks_of(outcome, node)):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
     if not isinstance(answer.get("without"), str):
         raise CannotReadError("the rank did not report what it measured")

@@ -10,7 +10,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
@@ -66,18 +66,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return not_applicable(NOT_MEASURED)
     if node not in places_of(evidence, [node]):
         return not_run("none of the declared mounts is mounted and answers (mounts)")
-    outcome = outcome_of(evidence, JOB)
-    if not (ranks := ranks_of(outcome, node)):
-        raise NotDoneError("no rank ran on this node")
-    if not outcome.good:
-        return broken(outcome, subject)
+    if (finding := failed_on(evidence, JOB, subject)) is not None:
+        return finding
+    ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
     places = answer.get("places")
     if not isinstance(answer.get("without"), str) or not isinstance(places, Mapping):
         raise CannotReadError("the rank did not report what it measured")
     if answer["without"]:
         return not_run(str(answer["without"]), remedy=FIO)
-    return _judge_places(wanted, places, len(outcome.ranks))
+    return _judge_places(wanted, places, len(outcome_of(evidence, JOB).ranks))
 
 
 def _judge_places(wanted: Sequence[str], places: Mapping[str, Any], nodes: int) -> Finding:

@@ -60,6 +60,7 @@ PULL_S = 600.0
 WAIT_MARGIN_S = 25.0  # beyond the job's own limit: what the supervisor needs to end its ranks
 STARTING_S = 15.0  # for `docker run -d` to return after an interrupt
 MAX_PARALLEL = 64
+MOST_REMOVED = 8  # lines of one node about what earlier runs left there
 
 
 class DockerLauncher:
@@ -92,7 +93,7 @@ class DockerLauncher:
         self._lock = threading.Lock()
 
     def run(self, spec: JobSpec, *, on_event: OnEvent) -> JobOutcome:
-        """Run the job: within its time limit plus about a minute, whatever the nodes do.
+        """Run the job: within its time limit plus those of preparing, starting and removing its containers.
 
         On an interrupt every container is stopped before the interrupt is raised again.
         """
@@ -138,7 +139,8 @@ class DockerLauncher:
         if bad and not (spec.alone and reports):
             return (*make_unstarted_outcomes(spec.nodes, bad), make_facts(spec, reports))
         for report in reports:
-            for removed in report.removed:
+            more = len(report.removed) - MOST_REMOVED
+            for removed in [*report.removed[:MOST_REMOVED], *([f"{more} more"] if more > 0 else [])]:
                 emit({"type": "job_leftover_removed", "node": report.node, "what": removed})
         placement = (
             place_independent_ranks(reports, spec.site_environment)
@@ -157,7 +159,7 @@ class DockerLauncher:
             with self._lock:
                 self._running.clear()
             return (*make_unstarted_outcomes(spec.nodes, bad), facts)
-        evidence, is_late = self._wait(spec, pool, started, placement, emit, late_at)
+        evidence, is_late = self._wait(spec, pool, started, placement, emit, late_at=late_at)
         lost = {item.node for item in evidence if item.missing}  # cleaned up when they are back
         pool.map(self._agent.remove, [one for one in started if one.node not in lost])
         ranks, first = judge_ranks(evidence) if spec.alone else judge_group(evidence, is_late)
@@ -203,7 +205,9 @@ class DockerLauncher:
             pull_timeout_s=PULL_S,
         )
         try:
-            answer = self._agent.ask(node, request, PrepareAnswer, PREPARE_S + PULL_S)
+            # An image that was there for an earlier job needs no pull: a slow node costs others a pull once.
+            limit = PREPARE_S if key in self._frameworks else PREPARE_S + PULL_S
+            answer = self._agent.ask(node, request, PrepareAnswer, limit)
         except (NodeUnreachableError, NodeActionError) as error:
             return error
         self._frameworks[key] = answer.framework.model_dump(exclude_none=True)
@@ -260,6 +264,7 @@ class DockerLauncher:
         started: Sequence[StartedContainer],
         placement: Placement,
         emit: OnEvent,
+        *,
         late_at: float,
     ) -> tuple[list[RankEvidence], bool]:
         """The evidence of all ranks, and whether none of them failed before ``late_at``.

@@ -80,7 +80,7 @@ def judge_group(
     hung_outcomes = [outcomes[item.rank] for item, _ in hung]
     only_hung = hung_outcomes if len(hung_outcomes) == 1 else []
     failed = [o for o in outcomes.values() if o.state in ENDED_THEMSELVES]
-    # Several that gave up on each other, or one on others that wait alike for long, do not tell who was first.
+    # Several that gave up on each other, or one on others that wait alike for long, do not tell who began.
     is_only = (not waiting or not (may_hang or hung)) and len({outcome.node for outcome in failed}) == 1
     candidates = [*unreachable, *only_hung, *origins] or (failed if is_only else [])
     ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
@@ -112,7 +112,7 @@ def ended_well(item: RankEvidence) -> bool:
 
 
 def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:
-    """The evidence of the first node that ended before the others: whom it killed for no reason, it failed."""
+    """The evidence of the node that ended first: whom it killed for no reason, it failed."""
     reasons = (*TIMEOUT_REASONS,) if is_late else ()
     if any(not (item.end or {}).get("killed") and not ended_well(item) for item in of_node):
         reasons += (PEER_FAILED,)
@@ -150,10 +150,12 @@ def _classify_end(item: RankEvidence) -> tuple[RankState, str]:
     done = verdict is not None and "phase" not in verdict
     if done and (code == 0 or item.end.get("killed")):
         return RankState.OK, ""
-    if item.is_unprovoked:
-        return RankState.CRASHED, f"its node ended it while {_phase_of(item)}"
     if item.end.get("killed"):
-        return RankState.KILLED, f"terminated while {_phase_of(item)}"
+        if item.is_unprovoked:
+            state, how = RankState.CRASHED, "its node ended it"
+        else:
+            state, how = RankState.KILLED, "terminated"
+        return state, f"{how} while {_phase_of(item)}"
     if verdict is not None and code == 1:
         return RankState.FAILED, str(verdict.get("because", ""))
     if isinstance(code, int) and code < 0:

@@ -104,9 +104,9 @@ def _run_trainings(
     runner: JobRunner, wanted: Collection[str], evidence: Evidence, left: Sequence[str]
 ) -> Evidence:
     """What trains and infers, in the frameworks."""
-    for job in (paddle_run_check.JOB, paddle_launch.JOB):
+    for job, least in ((paddle_run_check.JOB, 1), (paddle_launch.JOB, 2)):
         if job in wanted:
-            evidence = runner.run_without_framework(evidence, job, left)
+            evidence = runner.run_without_framework(evidence, job, left, least=least)
     for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB):
         if job in wanted:
             evidence = runner.run(evidence, job, left)
@@ -129,12 +129,14 @@ def _run_programs(
     if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
         evidence = runner.run_without_framework(evidence, nccl_tests.JOB, nodes)
     if nccl_loopback.JOB in wanted and nccl.HEARD in evidence.jobs and with_rdma:
-        evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma)
+        evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma, least=1)
     if rdma_write.JOB in wanted and with_rdma:
         evidence = run_rdma_writes(runner, evidence, with_rdma)
     if gpudirect_write.JOB in wanted and (joined := gpudirect_write.joined_gpus(evidence, nodes)):
-        pairs = list(joined.values())
-        evidence = runner.run_without_framework(evidence, gpudirect_write.JOB, list(joined), pairs=pairs)
+        evidence = runner.run_without_framework(
+            evidence, gpudirect_write.JOB, list(joined),
+            lambda left: {"pairs": [joined[node] for node in left]}, least=1,
+        )  # fmt: skip
     return evidence
 
 
@@ -143,12 +145,13 @@ def _run_on_hosts(
 ) -> Evidence:
     """What measures the hosts beside their GPUs: memory, and the storage that may be measured."""
     if cpu_stream.JOB in wanted:
-        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, nodes)
+        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, nodes, least=1)
     if storage_io.JOB in wanted and (places := storage_io.places_of(evidence, nodes)):
         arguments = {node: storage_io.mount_arguments(of_node) for node, of_node in places.items()}
         evidence = runner.run_without_framework(
             evidence, storage_io.JOB, list(places),
-            container_arguments=arguments, places=[list(each) for each in places.items()],
+            lambda left: {"places": [[node, places[node]] for node in left]}, least=1,
+            container_arguments=arguments,
             timeout_s=runner.suite.jobs[storage_io.JOB].timeout_s * max(map(len, places.values())),
         )  # fmt: skip
     return evidence

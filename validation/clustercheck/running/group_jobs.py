@@ -24,7 +24,7 @@ from clustercheck.locate.faults import IsolationResult
 from clustercheck.locate.rounds import both_ways, round_robin
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
-from clustercheck.running.job_runner import NO_NODE, JobRunner, add_outcome, merge_runs
+from clustercheck.running.job_runner import JobRunner, Launch, add_outcome, merge_runs
 
 MIB = 1 << 20
 # Copies of the largest message that a program holds (jobs/collectives.py): the common data, its input, its
@@ -36,48 +36,54 @@ CONFIRMATIONS = 3  # iterations of a slow size: enough for a median, bearable ov
 def run_peer_ports(runner: JobRunner, evidence: Evidence, nodes: list[str]) -> Evidence:
     """Which nodes can connect to which; drops nodes with which every other job would only time out."""
     job = runner.suite.jobs[peer_ports.JOB]
-    arguments = peer_ports.arguments_of(job.arguments, len(nodes))
     timeout_s = peer_ports.timeout_of(job.timeout_s, len(nodes))
-    evidence = runner.run_without_framework(evidence, peer_ports.JOB, nodes, timeout_s=timeout_s, **arguments)
+
+    def arguments_for(left: Sequence[str]) -> Mapping[str, Any]:
+        return peer_ports.arguments_of(job.arguments, len(left))
+
+    evidence = runner.run_without_framework(
+        evidence, peer_ports.JOB, nodes, arguments_for, timeout_s=timeout_s
+    )
     closed = peer_ports.closed(evidence)
     reasons = {node: f"dropped after peer-ports: {because}" for node, because in closed.items()}
     return replace(evidence, dropped={**evidence.dropped, **reasons})
 
 
 def run_all_reduce(runner: JobRunner, evidence: Evidence, nodes: list[str]) -> Evidence:
-    """On all nodes; if some make it fail, again without them; on GPUs also with large sizes."""
-    evidence = runner.run(evidence, all_reduce.JOB, nodes)
-    outcome = evidence.jobs.get(all_reduce.JOB)
-    if outcome is None:
-        return evidence
-    suspects = outcome.suspects
-    rest = [node for node in nodes if node not in suspects]
-    if suspects:
-        reasons = {n: f"dropped after it failed in all-reduce: {r.because}" for n, r in suspects.items()}
-        evidence = replace(evidence, dropped={**evidence.dropped, **reasons})
-        if len(rest) < 2:
-            return evidence
-        evidence = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
-        evidence = runner.run(evidence, all_reduce.JOB, rest)
-    return _run_large_sizes(runner, evidence, all_reduce.JOB, rest)
+    """On all nodes, on GPUs also with large sizes; drops the nodes that made it fail."""
+    job = all_reduce.JOB
+    evidence = runner.run_without_failing(evidence, job, nodes, _launch_all_sizes(runner, job))
+    launches = [*evidence.attempts.get(job, ()), *filter(None, (evidence.jobs.get(job),))]
+    reasons = {
+        node: f"dropped after it failed in all-reduce: {rank.because}"
+        for outcome in launches
+        for node, rank in outcome.suspects.items()
+    }
+    return replace(evidence, dropped={**evidence.dropped, **reasons})
 
 
 def run_collectives(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
     """The other collectives, on the nodes that all-reduce left; on GPUs also with large sizes."""
-    evidence = runner.run(evidence, collective.JOB, nodes)
-    return _run_large_sizes(runner, evidence, collective.JOB, nodes)
+    launch = _launch_all_sizes(runner, collective.JOB)
+    return runner.run_without_failing(evidence, collective.JOB, nodes, launch)
 
 
-def _run_large_sizes(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
-    outcome = evidence.jobs.get(job)
-    arguments = runner.suite.jobs[job].nccl_arguments
-    if outcome is None or not arguments or not outcome.good or not are_on_gpus(outcome):
-        return evidence
-    second = runner.launch(evidence, job, nodes, limit_sizes(arguments, evidence, nodes))
-    if isinstance(second, str):
-        return add_outcome(evidence, job, second)
-    evidence = nccl.heard(evidence, second)  # large sizes use every connection
-    return add_outcome(evidence, job, merge_runs(outcome, second) if second.good else second)
+def _launch_all_sizes(runner: JobRunner, job: str) -> Launch:
+    """A launch, on GPUs followed by one with large sizes: both as one outcome."""
+    launch_first = runner.launch_heard(job)
+
+    def launch(evidence: Evidence, nodes: Sequence[str]) -> tuple[Evidence, JobOutcome | str]:
+        evidence, outcome = launch_first(evidence, nodes)
+        arguments = runner.suite.jobs[job].nccl_arguments
+        if isinstance(outcome, str) or not arguments or not outcome.good or not are_on_gpus(outcome):
+            return evidence, outcome
+        second = runner.launch(evidence, job, nodes, limit_sizes(arguments, evidence, nodes))
+        if isinstance(second, str):
+            return evidence, second
+        evidence = nccl.heard(evidence, second)  # large sizes use every connection
+        return evidence, merge_runs(outcome, second) if second.good else second
+
+    return launch
 
 
 def repeat_slow_sizes(runner: JobRunner, evidence: Evidence) -> Evidence:
@@ -114,7 +120,8 @@ def run_training(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequenc
     outcome = evidence.jobs.get(job)
     if outcome is None or not outcome.good or training.without(outcome):
         return evidence
-    first = [rank for rank in outcome.ranks if rank.node == nodes[0]]
+    node = outcome.ranks[0].node
+    first = outcome.by_node[node]
     smaller: list[tuple[str, int | None]] = []
     if len(outcome.ranks) > len(first) > 1:
         smaller.append((training.node_job(job), None))
@@ -122,7 +129,7 @@ def run_training(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequenc
         smaller.append((training.one_job(job), 1))
     arguments = runner.suite.jobs[job].arguments
     for name, ranks in smaller:
-        found = runner.launch(evidence, job, nodes[:1], arguments, name=name, ranks_per_node=ranks)
+        found = runner.launch(evidence, job, [node], arguments, name=name, ranks_per_node=ranks)
         evidence = add_outcome(evidence, name, found)
     return evidence
 
@@ -131,30 +138,33 @@ def run_data_loading(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]
     """Training from files in memory and on the declared storage that the nodes have mounted."""
     job = runner.suite.jobs[data_loading.JOB]
     places = storage_io.places_of(evidence, nodes)
-    found = NO_NODE if not nodes else runner.launch(
-        evidence, data_loading.JOB, nodes, {**job.arguments, "storage": storage_io.HERE},
-        timeout_s=job.timeout_s * (1 + max(map(len, places.values()), default=0)),
-        more_arguments={node: storage_io.mount_arguments(of_node) for node, of_node in places.items()},
-    )  # fmt: skip
-    return add_outcome(evidence, data_loading.JOB, found)
+    timeout_s = job.timeout_s * (1 + max(map(len, places.values()), default=0))
+
+    def launch(evidence: Evidence, left: Sequence[str]) -> tuple[Evidence, JobOutcome | str]:
+        return evidence, runner.launch(
+            evidence, data_loading.JOB, left, {**job.arguments, "storage": storage_io.HERE},
+            timeout_s=timeout_s,
+            more_arguments={n: storage_io.mount_arguments(places[n]) for n in left if n in places},
+        )  # fmt: skip
+
+    return runner.run_without_failing(evidence, data_loading.JOB, nodes, launch)
 
 
 def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
     """Each port with itself, then the suite's number of rounds of pairs: one writes, then the other."""
-    rounds = round_robin(len(nodes), runner.suite.jobs[rdma_write.JOB].arguments["rounds"])
-    return runner.run_without_framework(
-        evidence,
-        rdma_write.JOB,
-        nodes,
-        ports=rdma_write.arguments_of(evidence, nodes),
-        rounds=both_ways(rounds),
-    )
+    rounds = runner.suite.jobs[rdma_write.JOB].arguments["rounds"]
+
+    def arguments_for(left: Sequence[str]) -> Mapping[str, Any]:
+        ports = rdma_write.arguments_of(evidence, left)
+        return {"ports": ports, "rounds": both_ways(round_robin(len(left), rounds))}
+
+    return runner.run_without_framework(evidence, rdma_write.JOB, nodes, arguments_for, least=1)
 
 
 def limit_sizes(arguments: Mapping[str, Any], evidence: Evidence, nodes: Sequence[str]) -> Mapping[str, Any]:
     """The arguments without sizes that are too large for the smallest GPU; the smallest size stays.
 
-    Unchanged if no driver reports the amount of memory.
+    Unchanged if neither drivers nor profiles tell the amount of memory.
     """
     sizes, memory = arguments.get("sizes_bytes"), _find_least_memory(evidence, nodes)
     if not sizes or memory is None:
@@ -164,11 +174,14 @@ def limit_sizes(arguments: Mapping[str, Any], evidence: Evidence, nodes: Sequenc
 
 
 def _find_least_memory(evidence: Evidence, nodes: Sequence[str]) -> int | None:
-    """Bytes of the GPU with the least memory."""
-    sizes = []
+    """Bytes of the GPU with the least memory by a profile, or by two nodes of three and more."""
+    said = []
     for node in nodes:
         try:
-            sizes += [gpu.memory_mib * MIB for gpu in evidence.nodes[node].smi().gpus if gpu.memory_mib]
-        except (CannotReadError, KeyError):
+            gpus = evidence.nodes[node].smi().gpus
+            said.append(min(gpu.memory_mib for gpu in gpus if gpu.memory_mib) * MIB)
+        except (CannotReadError, KeyError, ValueError):
             continue
-    return min(sizes, default=None)
+    said.sort()
+    declared = [profile.memory_gib << 30 for node in nodes if (profile := evidence.profile(node))]
+    return min([*said[int(len(nodes) > 2) :], *declared], default=None)

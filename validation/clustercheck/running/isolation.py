@@ -122,6 +122,7 @@ class _Isolation:
         self.outcome: JobOutcome | None = None
         self.launched = self._rounds = 0
         self.pairs: dict[Pair, None] = {}
+        self._failed: tuple[str, ...] = ()  # who alone kept the pairs from being measured
 
     def run(self) -> IsolationResult:
         """Run the stages, one or a few launches each, to the result."""
@@ -134,13 +135,16 @@ class _Isolation:
                 if because:
                     break
             if because and not self.search.rounds and not found:
-                return replace(make_unmeasured_result(self._rank_layout.nodes, because), because=because)
+                nodes = self._failed or self._rank_layout.nodes
+                return replace(make_unmeasured_result(nodes, because), because=because)
             ran = max(found, default=-1) + 1 if because else len(pending)
             for number in range(ran):
                 self.search.add_results(found.get(number, {}))
             if because and self.search.result is None:
                 self.search.stop(f"fault isolation stopped early: {because}")
-                return replace(self._result(), remedy=NOT_MEASURED_REMEDY)
+                isolated = replace(self._result(), remedy=NOT_MEASURED_REMEDY)
+                unmeasured = make_unmeasured_result(self._failed, because).faults
+                return replace(isolated, faults=(*isolated.sure, *unmeasured)) if self._failed else isolated
         return self._result()
 
     def _launch(self, launch: Launch, found: dict[int, dict[Trial, float]]) -> str:
@@ -155,6 +159,8 @@ class _Isolation:
         self.outcome = merge_outcomes(self.outcome, outcome, self._rank_layout, self._rounds)
         self._rounds += len(launch.rounds)
         if not outcome.good:
+            suspects = tuple(outcome.suspects)
+            self._failed = suspects if len(suspects) < len(nodes) else ()
             first = outcome.first_failure
             return reason(outcome) + (f" (on {first.node})" if first else "")
         if not matches_layout(outcome, launch, self._rank_layout):

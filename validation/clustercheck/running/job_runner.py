@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Union
 
 from clustercheck.checks import all_reduce
 from clustercheck.checks.support import nccl
@@ -15,10 +15,16 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.running.isolation import RankEnvironment
 from clustercheck.running.suites import Suite
+from clustercheck.spec import MIG_DISABLED
 
 NO_NODE = "no node could take part"
+MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
+REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
 OnEvent = Callable[[Mapping[str, Any]], None]
+# Launches a job on these nodes; the evidence with what was heard, and the outcome or why there is none.
+Launch = Callable[[Evidence, Sequence[str]], tuple[Evidence, Union[JobOutcome, str]]]
+Arguments = Callable[[Sequence[str]], Mapping[str, Any]]
 
 
 class JobRunner:
@@ -32,14 +38,43 @@ class JobRunner:
         self.on_event = on_event
         self._framework = framework
         self._launcher = launcher
+        self._repeats_s = 0.0
 
     def run(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""
+        return self.run_without_failing(evidence, job, nodes, self.launch_heard(job))
+
+    def launch_heard(self, job: str) -> Launch:
+        """One launch of a job with its suite's arguments."""
+
+        def launch(evidence: Evidence, nodes: Sequence[str]) -> tuple[Evidence, JobOutcome | str]:
+            outcome = self.launch(evidence, job, nodes, self.suite.jobs[job].arguments)
+            return evidence if isinstance(outcome, str) else nccl.heard(evidence, outcome), outcome
+
+        return launch
+
+    def run_without_failing(
+        self, evidence: Evidence, job: str, nodes: Sequence[str], launch: Launch, *, least: int = 2
+    ) -> Evidence:
+        """Run a job; if some nodes make it fail, again without them, while ``least`` nodes remain.
+
+        All repeats together start within the suite's time limit.
+        """
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)
-        outcome = self.launch(evidence, job, nodes, self.suite.jobs[job].arguments)
-        if not isinstance(outcome, str):
-            evidence = nccl.heard(evidence, outcome)
+        evidence, outcome = launch(evidence, nodes)
+        for _ in range(REPEATS):
+            if isinstance(outcome, str) or outcome.good:
+                break
+            suspects = outcome.suspects
+            nodes = [node for node in nodes if node not in suspects]
+            if not suspects or len(nodes) < least or self._repeats_s >= 60 * self.suite.limit_min:
+                break
+            earlier = (*evidence.attempts.get(job, ()), outcome)
+            evidence = replace(evidence, attempts={**evidence.attempts, job: earlier})
+            evidence, outcome = launch(evidence, nodes)
+            if not isinstance(outcome, str):
+                self._repeats_s += outcome.duration_s
         return add_outcome(evidence, job, outcome)
 
     def run_without_framework(
@@ -47,26 +82,31 @@ class JobRunner:
         evidence: Evidence,
         job: str,
         nodes: Sequence[str],
+        arguments_for: Arguments = lambda _nodes: {},
         *,
+        least: int = 2,
         timeout_s: float | None = None,
         container_arguments: Mapping[str, tuple[str, ...]] | None = None,
-        **more: Any,
     ) -> Evidence:
-        """The same for one rank per node; the ranks use a secret of their own to connect to each other."""
-        if not nodes:
-            return add_outcome(evidence, job, NO_NODE)
-        names = {name for node in nodes for name in evidence.spec.settings_of(node).environment}
-        arguments = {
-            **self.suite.jobs[job].arguments,
-            **more,
-            "variables": sorted(names),
-            "secret": secrets.token_hex(16),
-        }
-        outcome = self.launch(
-            evidence, job, nodes, arguments,
-            ranks_per_node=1, timeout_s=timeout_s, more_arguments=container_arguments or {},
-        )  # fmt: skip
-        return add_outcome(evidence, job, outcome)
+        """The same for one rank per node; the ranks use a secret of their own to connect to each other.
+
+        ``arguments_for`` gives those of the nodes that are left; ``least`` is 1 where a node measures itself.
+        """
+
+        def launch(evidence: Evidence, nodes: Sequence[str]) -> tuple[Evidence, JobOutcome | str]:
+            names = {name for node in nodes for name in evidence.spec.settings_of(node).environment}
+            arguments = {
+                **self.suite.jobs[job].arguments,
+                **arguments_for(nodes),
+                "variables": sorted(names),
+                "secret": secrets.token_hex(16),
+            }
+            more = {node: each for node, each in (container_arguments or {}).items() if node in nodes}
+            return evidence, self.launch(
+                evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s, more_arguments=more
+            )
+
+        return self.run_without_failing(evidence, job, nodes, launch, least=least)
 
     def launch(
         self,
@@ -110,9 +150,7 @@ class JobRunner:
             environment=environment or {},
             nccl_log=job == all_reduce.JOB,
             gpu_limits={
-                node: expected
-                for node in nodes
-                if (expected := evidence.expected_gpus(node)) is not None and not has_mig(evidence, node)
+                node: expected for node in nodes if (expected := _count_devices(evidence, node)) is not None
             },
             site_environment={node: each.environment for node, each in settings.items() if each.environment},
         )
@@ -123,6 +161,13 @@ class JobRunner:
             return f"the job could not be started: {error.what}"
         except Exception as error:  # noqa: BLE001 - a failed launcher says nothing about nodes
             return f"the launcher failed: {type(error).__name__}: {error}"
+
+
+def _count_devices(evidence: Evidence, node: str) -> int | None:
+    """How many devices the node may have: its GPUs, or as many instances as these can be split into."""
+    expected = evidence.expected_gpus(node)
+    is_split = evidence.declared[node].mig != MIG_DISABLED and has_mig(evidence, node)
+    return expected if expected is None or not is_split else expected * MOST_INSTANCES
 
 
 def add_outcome(evidence: Evidence, job: str, outcome: JobOutcome | str) -> Evidence:

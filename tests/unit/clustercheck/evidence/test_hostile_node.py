@@ -192,6 +192,8 @@ def test_a_rank_that_names_millions_of_gpus_takes_no_memory() -> None:
     tracemalloc.start()
     with pytest.raises(CannotReadError, match="8 ranks that are not the 8000000 asked for"):
         parse_nccl_tests(text, "all_reduce", 8_000_000)
+    with pytest.raises(CannotReadError, match="8 ranks that are not"):
+        parse_nccl_tests(text, "all_reduce", 1 << 63)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2_000_000

@@ -399,7 +399,7 @@ def test_a_node_that_ends_without_reason_is_named_and_the_others_are_not():
         nodes = Nodes()
         nodes.special = {
             ("gpu01", "wait"): nodes.waits_until_stopped("gpu01"),
-            ("gpu02", "wait"): lambda request, killed=killed: nodes.ended(
+            ("gpu02", "wait"): lambda request, killed=killed: Nodes.ended(
                 request["ranks"], None, code=-9, killed=killed, state="S"
             ),
             ("gpu03", "wait"): nodes.waits_until_stopped("gpu03"),
@@ -417,3 +417,33 @@ def test_a_container_that_fails_after_its_ranks_succeeded_stops_no_other():
     outcome, events = launch(nodes)
     assert outcome.good
     assert "job_stopping" not in [event["type"] for event in events]
+
+
+def test_what_a_node_says_that_it_removed_is_a_few_lines():
+    nodes = Nodes()
+    removed = [f"container {n}" for n in range(4000)]
+    left = {**nodes.answer("gpu02", {"action": "prepare"}), "removed": removed}
+    nodes.special["gpu02", "prepare"] = lambda _: left
+    _, events = launch(nodes)
+    told = [event["what"] for event in events if event["type"] == "job_leftover_removed"]
+    assert (len(told), told[-1]) == (9, "3992 more")
+
+
+def test_a_node_has_time_for_a_pull_once():
+    limits: list[float] = []
+
+    class Watched(Nodes):
+        def run(self, node: str, argv: Any, *, stdin: str = "", timeout_s: float) -> Completed:
+            done = super().run(node, argv, stdin=stdin, timeout_s=timeout_s)
+            if node == "gpu01" and self.asked_last(node)["action"] == "prepare":
+                limits.append(timeout_s)
+            return done
+
+        def asked_last(self, node: str) -> dict:
+            return [request for asked, request in self.asked if asked == node][-1]
+
+    addresses = {node: f"192.0.2.{number}" for number, node in enumerate(NODES, 1)}
+    launcher = DockerLauncher(Watched(), run_id="r", addresses=addresses)
+    for name in ("first", "second"):
+        launcher.run(JobSpec(name, "pairs.py", NODES, IMAGE, 5.0), on_event=lambda _: None)
+    assert limits == [720.0, 120.0]

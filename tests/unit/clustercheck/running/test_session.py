@@ -134,9 +134,10 @@ def test_a_group_of_small_gpus_is_asked_for_no_message_that_does_not_fit() -> No
         record["nvidia_smi"]["stdout"] = record["nvidia_smi"]["stdout"].replace("81920 MiB", "16160 MiB")
         return record
 
-    launcher = FakeLauncher(change=on_gpu)
-    run({**records(), "gpu01": small}, launcher, suite="standard")
-    assert max(launcher.jobs[1].arguments["sizes_bytes"]) == 1 << 30
+    for nodes, largest in ((["gpu01", "gpu02"], 1 << 30), (["gpu01"], 8 << 30)):  # one node's word is none
+        launcher = FakeLauncher(change=on_gpu)
+        run({**records(), **dict.fromkeys(nodes, small)}, launcher, suite="standard")
+        assert max(launcher.jobs[1].arguments["sizes_bytes"]) == largest
 
 
 def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
@@ -289,14 +290,14 @@ def test_the_documented_example_is_what_comes_out() -> None:
     assert all(f"`{name}`" in text for name in SCHEMA.schema["properties"])
 
 
-def test_jobs_know_how_many_gpus_a_node_should_have_unless_it_is_split() -> None:
+def test_jobs_know_how_many_gpus_a_node_should_have_and_into_what_they_can_be_split() -> None:
     found = records()
     evidence = seeding.smi("gpu02", 2, "mig_mode/current_mig", "Enabled")(sample.healthy())
     found["gpu02"] = {**found["gpu02"], "nvidia_smi": evidence.nodes["gpu02"].raw["nvidia_smi"]}
     launcher = FakeLauncher()
     run(found, launcher)
     assert launcher.jobs
-    assert {str(spec.gpu_limits) for spec in launcher.jobs} == {str({"gpu01": 8, "gpu03": 8})}
+    assert {str(spec.gpu_limits) for spec in launcher.jobs} == {str({"gpu01": 8, "gpu02": 56, "gpu03": 8})}
 
 
 def test_every_job_and_the_document_have_the_environment_of_each_node() -> None:

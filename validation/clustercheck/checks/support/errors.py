@@ -14,7 +14,9 @@ NOT_MADE_FOR_IT = re.compile(
     r"|invalid device function|not compiled with (?:CUDA|GPU)",
     re.IGNORECASE,
 )
+BUSY = re.compile(r"^the node is busy: ")  # launch/on_node.py
 MEMORY_TAKEN = "Find the process that holds the GPU's memory (nvidia-smi, forgotten containers), and end it."
+WAIT = "Wait for that run to finish, then validate again."
 OTHER_IMAGE = (
     CUDA_IMAGE + " It must be built for this GPU's compute capability, for no newer CUDA than the driver's."
 )
@@ -24,4 +26,6 @@ def not_the_hardware(error: str) -> str:
     """What to do where an error, its type first, is not about GPU or node; empty if it may be."""
     if NO_MEMORY.search(error):
         return MEMORY_TAKEN
+    if BUSY.search(error):
+        return WAIT
     return OTHER_IMAGE if NOT_MADE_FOR_IT.search(error) else ""

@@ -56,6 +56,11 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
 
     Raises NotDoneError where the job did not run, or not on this node.
     """
+    return failed_on(evidence, job, subject) or _too_few(evidence, job, subject)
+
+
+def failed_on(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+    """The same for a job in which a node measures itself: one node alone proves something."""
     for earlier in evidence.attempts.get(job, ()):
         if subject.node in earlier.suspects:
             return broken(earlier, subject)
@@ -65,7 +70,7 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
     outcome = outcome_of(evidence, job)
     if subject.node is not None and not ranks_of(outcome, subject.node):
         raise NotDoneError("no rank ran on this node")
-    return _too_few(evidence, job, subject) if outcome.good else broken(outcome, subject)
+    return None if outcome.good else broken(outcome, subject)
 
 
 def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
