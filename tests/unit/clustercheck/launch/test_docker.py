@@ -242,7 +242,7 @@ def test_an_interrupt_stops_every_container_before_it_is_raised():
 
     launcher = DockerLauncher(nodes, run_id="r", addresses=dict.fromkeys(NODES, "192.0.2.1"))
 
-    def interrupted(_spec: Any, _pool: Any, _started: Any, *_: Any) -> Any:
+    def interrupted(_spec: Any, _pool: Any, _started: Any, *_: Any, **_more: Any) -> Any:
         raise KeyboardInterrupt
 
     launcher._wait = interrupted  # type: ignore[method-assign]
