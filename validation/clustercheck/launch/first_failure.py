@@ -113,7 +113,7 @@ def ended_well(item: RankEvidence) -> bool:
 
 def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:
     """The evidence of the node that ended first: whom it killed for no reason, it failed."""
-    reasons = (*TIMEOUT_REASONS,) if is_late else ()
+    reasons: tuple[str, ...] = TIMEOUT_REASONS if is_late else ()
     if any(not (item.end or {}).get("killed") and not ended_well(item) for item in of_node):
         reasons += (PEER_FAILED,)
     return [

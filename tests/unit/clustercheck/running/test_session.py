@@ -134,7 +134,7 @@ def test_a_group_of_small_gpus_is_asked_for_no_message_that_does_not_fit() -> No
         record["nvidia_smi"]["stdout"] = record["nvidia_smi"]["stdout"].replace("81920 MiB", "16160 MiB")
         return record
 
-    for nodes, largest in ((["gpu01", "gpu02"], 1 << 30), (["gpu01"], 8 << 30)):  # one node's word is none
+    for nodes, largest in ((["gpu01", "gpu02"], 1 << 30), (["gpu01"], 4 << 30)):  # one node's word is none
         launcher = FakeLauncher(change=on_gpu)
         run({**records(), **dict.fromkeys(nodes, small)}, launcher, suite="standard")
         assert max(launcher.jobs[1].arguments["sizes_bytes"]) == largest
