@@ -142,9 +142,7 @@ class _Isolation:
                 self.search.add_results(found.get(number, {}))
             if because and self.search.result is None:
                 self.search.stop(f"fault isolation stopped early: {because}")
-                isolated = replace(self._result(), remedy=NOT_MEASURED_REMEDY)
-                unmeasured = make_unmeasured_result(self._failed, because).faults
-                return replace(isolated, faults=(*isolated.sure, *unmeasured)) if self._failed else isolated
+                return replace(self._result(), remedy=NOT_MEASURED_REMEDY)
         return self._result()
 
     def _launch(self, launch: Launch, found: dict[int, dict[Trial, float]]) -> str:
