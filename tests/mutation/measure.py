@@ -1,6 +1,7 @@
 """Says how many mutants are found: `python -m tests.mutation.measure FILE...`, or `... NUMBER SEED` of all.
 
-A check whose golden verdicts are not of today's code finds every mutant: then nothing was measured.
+A check whose golden verdicts are not of today's code finds every mutant, and so do unit tests that fail
+anyway: then nothing was measured.
 FILE is as in survivors.yml; `measured` stands for all that are listed there. Survivors go to standard error.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -43,10 +44,20 @@ def stale(found: Collection[str]) -> list[str]:
     ]
 
 
+def unchanged(picked: Collection[Mutant], found: Mapping[str, str]) -> list[Mutant]:
+    """The files whose mutants unit tests found, as they are: nothing may be found in them."""
+    files = sorted({one.file for one in picked if found[one.name] == "unit tests"})
+    return [Mutant(file, "unchanged", "", (PACKAGE / file).read_text(encoding="utf-8")) for file in files]
+
+
 if __name__ == "__main__":
     picked = chosen(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         found = judge(picked, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        broken = [name for name, by in judge(unchanged(picked, found), Path(folder)).items() if by]
+    if broken:
+        sys.exit(f"the unit tests fail without a change, of {', '.join(broken)}: nothing was measured")
     if names := stale(found.values()):
         sys.exit(f"the golden verdicts of {', '.join(names)} are not of this code: nothing was measured")
     sys.stdout.write(f"{sum(map(bool, found.values()))} of {len(found)} found\n")

@@ -65,7 +65,9 @@ def lines_of(text: str) -> list[str]:
 
 
 def _entries(place: str, value: Any) -> Iterator[str]:
-    if isinstance(value, list):
+    if isinstance(value, list) and any(isinstance(one, int) for one in value):
+        yield f"{place}: {', '.join(map(str, value))}"
+    elif isinstance(value, list):
         for each in value:
             name = " ".join(str(each[key]) for key in ("metric", "job", "model", "precision") if key in each)
             yield from _entries(f"{place}[{name}]", each)
