@@ -33,7 +33,7 @@ class PasswordTrial:
 
         Raises PasswordRefusedError, and what ``ask`` raises. A host that refused it is not asked again.
         """
-        if node in self._took or self._is_right:
+        if node in self._took or (self._is_right and node not in self._refusals):
             return  # also while another host hangs in its own trial
         with self._asking:
             if node in self._refusals:

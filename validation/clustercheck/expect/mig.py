@@ -31,6 +31,6 @@ def mig_profiles(model: str) -> Mapping[str, MigProfile]:
             geometry = table["geometries"][known["geometry"]]
             return {
                 name: MigProfile(place["size"], tuple(place["starts"]), place["limit"])
-                for name, place in zip(known["names"], geometry, strict=True)
+                for name, place in zip(known["names"], geometry)
             }
     return {}

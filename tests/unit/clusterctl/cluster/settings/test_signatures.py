@@ -73,7 +73,7 @@ def written(requirement: str) -> str:
         ("{type: sigstoreSigned, keyPath: keys/large.pub}", "at most 1048576 are read"),
         ("{type: sigstoreSigned, keyPath: keys/private.key}", "keys/private.key is a private key"),
         ("{type: sigstoreSigned, keyPath: keys/gpg.asc}", "keys/gpg.asc is not a public key in PEM"),
-        ("{type: sigstoreSigned, keyPath: ~nobody-of-that-name/key}", "is not a path"),
+        ("{type: sigstoreSigned, keyPath: ~nobody-of-that-name/key}", "cannot be read"),
         ("{type: sigstoreSigned, keyPaths: [keys/cosign.pub, keys/other.txt]}", "keys/other.txt is not a public key"),
         ("{type: sigstoreSigned, keyData: '%%%'}", "keyData 1 is not base64"),
         ("{type: sigstoreSigned, keyData: bm8ga2V5}", "keyData 1 is not a public key"),
