@@ -17,7 +17,7 @@ FLAVORS = {"-open": "open", "": "proprietary"}
 
 
 @dataclass(frozen=True)
-class Origin:
+class PackageOrigin:
     """Who packages the driver: what follows the branch in names, the revision, and which dkms it needs."""
 
     suffix: str
@@ -25,15 +25,15 @@ class Origin:
     dkms: str
 
 
-NVIDIA = Origin("", "0ubuntu1", "dkms (>= 3.1.8)")
+NVIDIA = PackageOrigin("", "0ubuntu1", "dkms (>= 3.1.8)")
 
 
-def ubuntu(revision: str) -> Origin:
+def ubuntu(revision: str) -> PackageOrigin:
     """Ubuntu's own archive; its packages of one driver have this revision."""
-    return Origin("-server", revision, "dkms (>= 2.1.1.2)")
+    return PackageOrigin("-server", revision, "dkms (>= 2.1.1.2)")
 
 
-def packages(driver: str, origin: Origin) -> list[Package]:
+def packages(driver: str, origin: PackageOrigin) -> list[Package]:
     """All packages of one driver version, such as 580.95.05."""
     made = _Maker(driver, origin)
     found = [*made.libraries(), *made.programs(), *made.kernel(), *made.headless(), *made.switch()]
@@ -45,7 +45,7 @@ def packages(driver: str, origin: Origin) -> list[Package]:
 class _Maker:
     """The packages of one driver by one packager."""
 
-    def __init__(self, driver: str, origin: Origin) -> None:
+    def __init__(self, driver: str, origin: PackageOrigin) -> None:
         self.driver, self.origin = driver, origin
         self.branch = driver.split(".", 1)[0]
         self.own = f"{driver}-{origin.revision}"

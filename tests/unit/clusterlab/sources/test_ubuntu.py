@@ -53,7 +53,7 @@ def test_everything_in_nvidias_repository_can_be_installed() -> None:
 
 
 @pytest.mark.parametrize("origin", [NVIDIAS, CANONICALS])
-def test_a_driver_is_one_version_throughout(origin: ubuntu_driver.Origin) -> None:
+def test_a_driver_is_one_version_throughout(origin: ubuntu_driver.PackageOrigin) -> None:
     packages = ubuntu_driver.packages("580.95.05", origin)
     versions = {package.version for package in packages if "pinning" not in package.name}
     assert versions == {f"580.95.05-{origin.revision}"}
