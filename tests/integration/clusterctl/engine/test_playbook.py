@@ -394,10 +394,10 @@ def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(s
           ansible.builtin.command: {argv: [sleep, "{{ 60 if inventory_hostname == 'gpu02' else 0 }}"]}
         """
     begun = time.monotonic()
-    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=3.0))
-    assert time.monotonic() - begun < 40
+    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=9.0))
+    assert time.monotonic() - begun < 50
     assert outcome.states == {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
-    assert outcome.reasons["gpu02"] == "no result for 0.05 min in: Hang on one host"
+    assert outcome.reasons["gpu02"] == "no result for 0.15 min in: Hang on one host"
     assert outcome.reasons["gpu01"].startswith("aborted because gpu02 stopped responding")
     assert not outcome.interrupted
 
