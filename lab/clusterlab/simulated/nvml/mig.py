@@ -214,6 +214,11 @@ def destroy(node: nvml.Node, gpus: list[dict[str, Any]], wanted: list[int]) -> s
     return "".join(f"{line}\n" for line in lines)
 
 
+def all_are_whole(node: nvml.Node, gpus: list[dict[str, Any]]) -> bool:
+    """Whether MIG is off on all of them."""
+    return not any(node.mig_mode(gpu) for gpu in gpus)
+
+
 def with_mode(node: nvml.Node, gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those GPUs whose MIG mode is on. Raises NvmlError where none is."""
     enabled = [gpu for gpu in gpus if node.mig_mode(gpu)]

@@ -1,6 +1,7 @@
 """The tables of `nvidia-smi mig`: profiles, placements, GPU instances, compute instances.
 
-In the widths of the drivers from 570 on [captures of an H100, of `-lgip`, `-lgi` and `-lci`].
+In the widths of the drivers from 570 on [captures of an H100, of `-lgip`, `-lgi` and `-lci`]; while MIG is off, as
+an H100 and an H200 with driver 580.159.04 print them [docs/measurements.md].
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from . import mig
 from . import node as nvml
 
 Instances = list[tuple[dict[str, Any], dict[str, Any]]]
+ALL_WHOLE = "No MIG-enabled devices found.\n"
 
 
 def profiles(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
-    """`mig -lgip`: also of GPUs whose mode is off, with room for none."""
+    """`mig -lgip`: also of GPUs whose mode is off, with room for all."""
     lines = [
         "GPU instance profiles:".ljust(78),
         "GPU   Name               ID    Instances   Memory     P2P    SM    DEC   ENC  ",
@@ -23,7 +25,7 @@ def profiles(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     rows = []
     for gpu in mig.capable(node, gpus):
         for profile in mig.PROFILES:
-            free = mig.free(node.mig_instances(gpu), profile) if node.mig_mode(gpu) else 0
+            free = mig.free(node.mig_instances(gpu) if node.mig_mode(gpu) else [], profile)
             processors, copy, decoders, jpeg, ofa = mig.engines(node, profile)
             room, memory = f"{free}/{profile.limit}", f"{mig.memory_gib(node, profile):.2f}"
             rows.append([
@@ -47,7 +49,9 @@ def placements(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
 
 
 def gpu_instances(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
-    """`mig -lgi`."""
+    """`mig -lgi`; with exit code 0 also where no GPU's mode is on."""
+    if mig.all_are_whole(node, gpus):
+        return ALL_WHOLE
     lines = [
         "GPU instances:".ljust(56),
         "GPU   Name               Profile  Instance   Placement  ",
@@ -64,7 +68,9 @@ def gpu_instances(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
 
 
 def compute_instances(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
-    """`mig -lci`."""
+    """`mig -lci`; with exit code 0 also where no GPU's mode is on."""
+    if mig.all_are_whole(node, gpus):
+        return ALL_WHOLE
     lines = [
         "Compute instances:".ljust(67),
         "GPU     GPU       Name             Profile   Instance   Placement  ",

@@ -164,11 +164,17 @@ def test_only_what_has_a_compute_instance_is_a_device(machine: Machine) -> None:
 
 
 def test_nothing_is_said_to_be_nothing(machine: Machine) -> None:
-    assert machine.fails("mig", "-lgi", "-i", "1") == ("No MIG-enabled devices found.", 6)
     assert machine.fails("mig", "-lgi", "-i", "0") == ("No GPU instances found: Not Found", 6)
     assert machine.fails("mig", "-lci", "-i", "0") == ("No compute instances found: Not Found", 6)
     assert machine.fails("mig", "-dgi", "-i", "0") == ("No GPU instances found: Not Found", 6)
-    assert "0/7" in machine.run("mig", "-lgip", "-i", "1")
+
+
+# H100 and H200, driver 580.159.04.
+def test_while_mig_is_off_all_profiles_have_room_and_lists_end_well(machine: Machine) -> None:
+    assert machine.run("mig", "-lgip", "-i", "1") == LGIP.replace("|   0  MIG", "|   1  MIG")
+    assert machine.run("mig", "-lgi", "-i", "1") == "No MIG-enabled devices found.\n"
+    assert machine.run("mig", "-lci", "-i", "1") == "No MIG-enabled devices found.\n"
+    assert machine.fails("mig", "-cgi", "9", "-i", "1") == ("No MIG-enabled devices found.", 6)
 
 
 def test_a_gpu_without_mig_says_so(machine: Machine) -> None:
