@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import DIGEST
 from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch import fetcher
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 LARGEST = 1 << 50
 LINE = re.compile(r"([0-9a-f]{12}): (Download complete|Pull complete)")
 
@@ -42,7 +42,7 @@ def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[
     layers = {str(layer["digest"]): int(layer["size"]) for layer in manifest["layers"]}
     # Paths of this host are made of them.
     if not all(DIGEST.fullmatch(digest) and 0 <= size <= LARGEST for digest, size in layers.items()):
-        raise ValueError("a layer has a digest or a size that is none")
+        raise ValueError("a layer's digest or size is not valid")
     return layers
 
 

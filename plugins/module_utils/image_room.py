@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import DIGEST
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes
 
 LOOK_S = 60
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 LONGEST_DIGEST = 80
 CONTAINERD_ROOT = "/var/lib/containerd"
 # A containerd that dockerd starts itself, and where that one keeps what it has.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -12,7 +11,13 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import plan as plan_command
 from clusterctl.commands import preflight
-from clusterctl.commands.shared.options import site_options
+from clusterctl.commands.shared.options import (
+    canary_option,
+    json_option,
+    site_options,
+    wait_option,
+    yes_option,
+)
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import TIME_LIMIT_S, Runner
 from clusterctl.engine.silence import SILENCE_LIMIT_S
@@ -25,25 +30,10 @@ from clusterctl.rollout.session import WaveLimits
 from clusterctl.rollout.waiting import Wait
 from clusterctl.rollout.waves import WavePlan
 
-SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile("".join(rf"(?:([0-9]{{1,6}}){unit})?" for unit in SECONDS))
-
-
-def duration(text: str) -> float:
-    """The type of an option: seconds, from numbers with units, the largest first; each must have a unit."""
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
-        raise click.BadParameter(f"{text!r} is not a duration: write 90s, 30m, 1h30m or 2d")
-    pairs = zip(found.groups(), SECONDS.values(), strict=True)
-    return float(sum(int(number or 0) * seconds for number, seconds in pairs))
-
 
 @click.command("apply")
 @site_options
-@click.option(
-    "--canary", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-    help="Canary size: the number of GPU nodes in the first wave; 0 for none.",
-)  # fmt: skip
+@canary_option
 @click.option(
     "--silence-limit", "silence_min", type=click.FloatRange(min=0.01), default=SILENCE_LIMIT_S / 60,
     show_default=True, metavar="MINUTES", help="A host without output for this long ends its wave.",
@@ -52,16 +42,13 @@ def duration(text: str) -> float:
     "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,
     show_default=True, metavar="HOURS", help="Maximum duration of a wave.",
 )  # fmt: skip
-@click.option(
-    "--wait", "wait_s", type=duration, default="0s", metavar="DURATION",
-    help="Wait up to DURATION (90s, 30m, 2h) for hosts in use, before any host is changed.",
-)  # fmt: skip
+@wait_option
 @click.option(
     "--offline", is_flag=True, help="Refuse sources outside the cluster, and prove that none was contacted."
 )
 @click.option("--check", "--dry-run", is_flag=True, help="Change nothing: the same as clusterctl plan.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@yes_option
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

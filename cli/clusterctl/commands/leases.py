@@ -10,6 +10,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.shared.options import json_option, yes_option
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
@@ -29,9 +30,9 @@ def command() -> None:
 
 @command.command("release")
 @click.argument("run", metavar="RUN")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--dead", is_flag=True, help="Confirm that the run's process has died.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

@@ -13,6 +13,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
@@ -46,7 +47,7 @@ PARALLEL_IMAGES = 8
     is_flag=True,
     help="Show what would change, and change nothing; exit code 1 if anything would.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@json_option
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:
     """Pin the tag of each image to its digest in clusterctl.lock.

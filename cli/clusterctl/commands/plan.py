@@ -9,7 +9,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
-from clusterctl.commands.shared.options import site_options
+from clusterctl.commands.shared.options import json_option, site_options
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.playbook import Runner
@@ -23,7 +23,7 @@ from clusterctl.runs.syslog import anchored_store
 
 @click.command("plan")
 @site_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

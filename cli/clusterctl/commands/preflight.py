@@ -8,6 +8,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.shared.options import json_option, limit_option
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
@@ -17,8 +18,8 @@ from clusterctl.runs.syslog import anchored_store
 
 
 @click.command("preflight")
-@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@limit_option
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

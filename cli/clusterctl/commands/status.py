@@ -19,6 +19,7 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.secret_files import describe
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.commands.shared.options import json_option, limit_option
 from clusterctl.engine.lease import release_hint
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.rollout import tables
@@ -32,8 +33,8 @@ OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
 
 
 @click.command("status")
-@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@limit_option
+@json_option
 @password_options
 @click.pass_obj
 def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from clustercheck.model import Culprit, Subject
+from clustercheck.parse.plain_text import in_ranges
 
 ALL_NODES = "all nodes"
 MAX_NAMED_PAIRS = 6
@@ -44,7 +45,7 @@ def subjects_name(subjects: Sequence[Subject]) -> str:
     parts = [", ".join([*others, *_pairs_name(pairs), *([names_in_ranges(nodes)] if nodes else [])])]
     alike: dict[str, list[str]] = {}
     for node, numbers in gpus.items():
-        alike.setdefault(_ranges(sorted(numbers)), []).append(node)
+        alike.setdefault(in_ranges(numbers), []).append(node)
     parts += [f"{names_in_ranges(names)}, GPU {numbers}" for numbers, names in alike.items()]
     return "; ".join(part for part in parts if part)
 
@@ -72,13 +73,3 @@ def _next_name(name: str) -> str | None:
     """``gpu10`` after ``gpu09``; None if a name does not end in a number."""
     number = re.search(r"[0-9]{1,9}\Z", name)
     return None if number is None else name[: number.start()] + str(int(number[0]) + 1).zfill(len(number[0]))
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

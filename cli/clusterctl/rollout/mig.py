@@ -84,14 +84,3 @@ def _layout(result: Result, nodes: Sequence[Any]) -> GpuLayout:
         result.verdict,
         one_line(result.because, MAX_CELL) if result.verdict is not Verdict.PASS else "",
     )
-
-
-def numbers(gpus: Sequence[int | None]) -> str:
-    """Indices with ranges: 0-3,6."""
-    runs: list[list[int]] = []
-    for gpu in sorted(one for one in gpus if one is not None):
-        if runs and gpu == runs[-1][-1] + 1:
-            runs[-1].append(gpu)
-        else:
-            runs.append([gpu])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # Sequences as a whole (CSI; OSC, DCS, SOS, PM and APC up to their terminator; two characters), ECMA-48.
 _SEQUENCES = re.compile(
@@ -36,6 +36,17 @@ def some_of(names: Sequence[str], most: int) -> str:
     """The first of these names in a sentence, and how many more there are."""
     named = ", ".join(names[:most])
     return f"{named} and {len(names) - most} more" if len(names) > most else named
+
+
+def in_ranges(numbers: Iterable[int], between: str = ", ") -> str:
+    """Numbers in order, those that count up as a range: ``0-3, 6``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return between.join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def shortened(text: str, limit: int) -> str:

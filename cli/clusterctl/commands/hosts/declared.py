@@ -15,7 +15,8 @@ from clusterctl.cluster.inventory import Host, forget_cached
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.state_files import locked
 from clusterctl.cluster.suggestion import did_you_mean
-from clusterctl.commands.hosts.options import agreed, json_option, limit_option, yes_option
+from clusterctl.commands.shared.options import json_option, limit_option, yes_option
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine import mutex
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 

@@ -14,7 +14,8 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.opened import opened
-from clusterctl.commands.hosts.options import agreed, json_option, limit_option, yes_option
+from clusterctl.commands.shared.options import json_option, limit_option, yes_option
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD

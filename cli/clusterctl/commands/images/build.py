@@ -14,6 +14,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import options
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import elapsed
@@ -34,7 +35,7 @@ from clusterctl.runs.syslog import anchored_store
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
 @click.option("--rebuild", is_flag=True, help="Also build images that the registry already has.")
 @click.option("--anew", is_flag=True, hidden=True, deprecated="Use --rebuild.")
-@options.json_option
+@json_option
 @password_options
 @click.pass_obj
 def command(

@@ -20,6 +20,7 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
 from clusterctl.cluster.user_path import user_path
 from clusterctl.commands.images import bringing, options
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
@@ -77,7 +78,7 @@ def command() -> None:
     help="Sign the bundle with this private key of ssh-keygen; a public key means one of the ssh-agent.",
 )  # fmt: skip
 @options.jobs_option
-@options.json_option
+@json_option
 @click.pass_obj
 def create(
     named: Path | None,
@@ -172,7 +173,7 @@ def create(
 @options.deep_option
 @options.to_option
 @options.jobs_option
-@options.json_option
+@json_option
 @password_options
 @click.pass_obj
 def load(

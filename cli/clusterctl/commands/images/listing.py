@@ -9,6 +9,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import options
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine.wording import counted
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.outcome import TransferState, exit_code
@@ -20,7 +21,7 @@ from clusterctl.rollout import tables
 @click.command("list")
 @options.names_argument
 @options.to_option
-@options.json_option
+@json_option
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], to: str, as_json: bool) -> int:
     """List locked images, and which of them the cluster's registry has. Changes nothing.

@@ -10,6 +10,7 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import bringing, options
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine import mutex
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import nodes_driver
@@ -32,7 +33,7 @@ from clusterctl.registry.oci.retry import RetryPolicy
 @options.deep_option
 @options.to_option
 @options.jobs_option
-@options.json_option
+@json_option
 @password_options
 @click.pass_obj
 def command(

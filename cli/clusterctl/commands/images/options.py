@@ -21,9 +21,6 @@ from clusterctl.rollout import tables
 JOBS = 4
 
 names_argument = click.argument("names", nargs=-1, metavar="[IMAGE]...")
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object per line on standard output."
-)
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1, 32), default=JOBS, show_default=True, metavar="N",
     help="Blobs to transfer in parallel.",
@@ -35,7 +32,6 @@ deep_option = click.option(
     "--deep", is_flag=True,
     help="Read what the registry already has, and replace blobs that it has lost or damaged.",
 )  # fmt: skip
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @contextlib.contextmanager

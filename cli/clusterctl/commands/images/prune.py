@@ -12,8 +12,9 @@ from rich.table import Table
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
-from clusterctl.commands.hosts.options import agreed
 from clusterctl.commands.images import options
+from clusterctl.commands.shared.options import json_option, yes_option
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
@@ -26,9 +27,9 @@ from clusterctl.rollout import tables
 
 @click.command("prune")
 @click.option("--check", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@options.yes_option
+@yes_option
 @options.to_option
-@options.json_option
+@json_option
 @password_options
 @click.pass_obj
 def command(

@@ -10,6 +10,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import options
+from clusterctl.commands.shared.options import json_option
 from clusterctl.engine.wording import counted
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.outcome import TransferState, exit_code
@@ -25,7 +26,7 @@ from clusterctl.rollout import tables
 @click.option("--deep", is_flag=True, help="Read and hash every blob: all bytes go over the network.")
 @options.to_option
 @options.jobs_option
-@options.json_option
+@json_option
 @click.pass_obj
 def command(
     named: Path | None, *, names: tuple[str, ...], deep: bool, to: str, jobs: int, as_json: bool

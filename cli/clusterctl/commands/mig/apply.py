@@ -8,6 +8,14 @@ import click
 
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import apply
+from clusterctl.commands.shared.options import (
+    canary_option,
+    force_busy_option,
+    json_option,
+    limit_option,
+    wait_option,
+    yes_option,
+)
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.apply_request import ApplyRequest
@@ -16,18 +24,12 @@ from clusterctl.rollout.waiting import Wait
 
 
 @click.command("apply")
-@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--force-busy", is_flag=True, help="Also change hosts on which jobs are running.")
-@click.option(
-    "--canary", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-    help="Canary size: the number of GPU nodes in the first wave; 0 for none.",
-)  # fmt: skip
-@click.option(
-    "--wait", "wait_s", type=apply.duration, default="0s", metavar="DURATION",
-    help="Wait up to DURATION (90s, 30m, 2h) for hosts in use, before any host is changed.",
-)  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@limit_option
+@force_busy_option
+@canary_option
+@wait_option
+@yes_option
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

@@ -10,6 +10,7 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.mig_formats import FORMATS
 from clusterctl.commands import plan
+from clusterctl.commands.shared.options import json_option, limit_option
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout import mig, opening
@@ -17,12 +18,12 @@ from clusterctl.rollout.parts import MIG, Asked
 
 
 @click.command("plan")
-@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
+@limit_option
 @click.option(
     "--format", "output", type=click.Choice(list(FORMATS)),
     help="Print the declared layouts in this format; no host is contacted.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

@@ -8,20 +8,22 @@ import click
 from rich.text import Text
 
 from clustercheck.model import Verdict
+from clustercheck.parse.plain_text import in_ranges
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.commands.shared.options import json_option, limit_option
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE
 from clusterctl.rollout import tables
-from clusterctl.rollout.mig import GpuLayout, inspect_layouts, numbers
+from clusterctl.rollout.mig import GpuLayout, inspect_layouts
 
 STYLES = {Verdict.FAIL: "red", Verdict.NOT_RUN: "yellow"}
 
 
 @click.command("status")
-@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@limit_option
+@json_option
 @password_options
 @click.pass_obj
 def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords) -> int:
@@ -52,7 +54,8 @@ def _show(found: list[GpuLayout]) -> None:
         rows.setdefault((one.host, one.layout, one.declared, one.verdict, one.because), []).append(one.gpu)
     table = tables.new_table("host", "GPU", "MIG", "declared", "")
     for (host, layout, declared, verdict, because), gpus in rows.items():
+        indices = in_ranges((gpu for gpu in gpus if gpu is not None), ",")
         table.add_row(
-            host, numbers(gpus), Text(layout), Text(declared), Text(because, style=STYLES.get(verdict, ""))
+            host, indices, Text(layout), Text(declared), Text(because, style=STYLES.get(verdict, ""))
         )
     tables.show(table)

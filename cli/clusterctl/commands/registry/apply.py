@@ -7,16 +7,10 @@ from pathlib import Path
 import click
 
 from clusterctl import console
-from clusterctl.commands.hosts.options import agreed, yes_option
 from clusterctl.commands.registry import output
-from clusterctl.commands.registry.reached import (
-    adopt_option,
-    json_option,
-    prove_option,
-    prune_option,
-    reached,
-    settings,
-)
+from clusterctl.commands.registry.reached import adopt_option, prove_option, prune_option, reached, settings
+from clusterctl.commands.shared.options import json_option, yes_option
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine import mutex
 from clusterctl.errors import EXIT_CLUSTER_BAD
 from clusterctl.registry.harbor import reconcile

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords
-from clusterctl.commands.hosts.options import agreed
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.rollout import opening, registry_host, tables

@@ -8,14 +8,8 @@ import click
 
 from clusterctl import console
 from clusterctl.commands.registry import output
-from clusterctl.commands.registry.reached import (
-    adopt_option,
-    json_option,
-    prove_option,
-    prune_option,
-    reached,
-    settings,
-)
+from clusterctl.commands.registry.reached import adopt_option, prove_option, prune_option, reached, settings
+from clusterctl.commands.shared.options import json_option
 from clusterctl.registry.harbor import reconcile
 
 

@@ -18,9 +18,6 @@ from clusterctl.registry.harbor.settings import HarborSettings, harbor_settings
 from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object per line on standard output."
-)
 prove_option = click.option(
     "--prove-robots",
     "prove",

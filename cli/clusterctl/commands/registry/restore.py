@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from clusterctl.cluster.access import Passwords, password_options
-from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
+from clusterctl.commands.shared.options import json_option, yes_option
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.registry_host import RegistryOperation
@@ -20,7 +20,7 @@ QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 @click.option("--backup", "name", default="", metavar="NAME", help="Which backup. Default: the newest.")
 @click.option("--check", "--dry-run", is_flag=True, help="Change nothing; check that it could start.")
 @yes_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
+@json_option
 @password_options
 @pass_runner
 @click.pass_obj

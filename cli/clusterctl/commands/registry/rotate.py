@@ -10,9 +10,10 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.suggestion import did_you_mean
-from clusterctl.commands.hosts.options import agreed, yes_option
 from clusterctl.commands.registry import output
-from clusterctl.commands.registry.reached import json_option, reached, settings
+from clusterctl.commands.registry.reached import reached, settings
+from clusterctl.commands.shared.options import json_option, yes_option
+from clusterctl.commands.shared.question import agreed
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError

@@ -1,7 +1,7 @@
 """The tables of `nvidia-smi mig`: profiles, placements, GPU instances, compute instances.
 
-In the widths of the drivers from 570 on [captures of an H100, of `-lgip`, `-lgi` and `-lci`]; while MIG is off, as
-an H100 and an H200 with driver 580.159.04 print them [docs/measurements.md].
+In the widths of the drivers from 570 on [captures of an H100, of `-lgip`, `-lgi` and `-lci`]; while MIG is
+off, as an H100 and an H200 with driver 580.159.04 print them [docs/measurements.md].
 """
 
 from __future__ import annotations

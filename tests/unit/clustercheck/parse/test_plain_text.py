@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.hostile import acting_characters
 
-from clustercheck.parse.plain_text import one_line, plain_text, shortened, some_of
+from clustercheck.parse.plain_text import in_ranges, one_line, plain_text, shortened, some_of
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,9 @@ def test_what_is_omitted_is_counted() -> None:
 )
 def test_a_sentence_names_some_and_counts_the_rest(names: list[str], sentence: str) -> None:
     assert some_of(names, 3) == sentence
+
+
+def test_numbers_that_count_up_are_a_range() -> None:
+    assert in_ranges([7, 0, 1, 2, 4, 6]) == "0-2, 4, 6-7"
+    assert in_ranges([3, 4], ",") == "3-4"
+    assert in_ranges([]) == ""

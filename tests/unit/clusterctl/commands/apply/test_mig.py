@@ -11,7 +11,6 @@ import pytest
 
 from clustercheck.checks import gpu_mig
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.model import Verdict
 from clustercheck.samples import sample
 from clusterctl.commands.mig import status
 from clusterctl.rollout import mig
@@ -145,8 +144,3 @@ def test_status_shows_gpus_that_are_alike_on_one_line(clusterctl, declared, node
 def test_status_of_a_host_that_does_not_answer_is_incomplete(clusterctl, declared, nodes, capsys) -> None:
     assert clusterctl("mig", "status", "--limit", "gpu03") == 3
     assert "no route" in capsys.readouterr().out
-
-
-def test_indices_are_ranges() -> None:
-    assert mig.numbers([0, 1, 2, 4, 6, 7]) == "0-2,4,6-7"
-    assert Verdict.PASS.value == "pass"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from clusterctl.commands.apply import duration
+from clusterctl.commands.shared.options import duration
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookOutcome
 from clusterctl.rollout.apply import apply
