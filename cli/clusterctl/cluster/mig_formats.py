@@ -10,12 +10,8 @@ from dataclasses import dataclass
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from clustercheck.spec import MIG_DISABLED
 from clusterctl.cluster.mig import DeclaredMig, profiles, refused
-from clusterctl.content import shared_module
-
-MIXED = "mixed"
-SINGLE = "single"
-DISABLED = "disabled"
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ def host_layout(declared: DeclaredMig, gpu_count: int | None) -> HostLayout:
     """The layout of a host whose number of GPUs is declared. Raises ClusterctlError (``inventory.mig``)."""
     if gpu_count is None:
         raise refused(declared.host, "the number of GPUs is not declared", "Set hardware_gpu_count.")
-    layouts = [declared.layout_of(gpu) or DISABLED for gpu in range(gpu_count)]
+    layouts = [declared.layout_of(gpu) or MIG_DISABLED for gpu in range(gpu_count)]
     return HostLayout(
         declared.host, declared.model, {gpu: declared.instances_of(text) for gpu, text in enumerate(layouts)}
     )
@@ -100,7 +96,7 @@ def strategy(layout: HostLayout) -> str:
     """The strategy of NVIDIA's device plugin: single where every GPU has instances of one profile."""
     every = [made or () for made in layout.gpus.values()]
     one_profile = len({name for made in every for name in made}) == 1
-    return SINGLE if one_profile and all(every) else MIXED if any(every) else "none"
+    return "single" if one_profile and all(every) else "mixed" if any(every) else "none"
 
 
 def _entries(layout: HostLayout) -> list[Entry]:
@@ -124,8 +120,3 @@ def _gres(layout: HostLayout) -> str:
     kind = f":{layout.model.lower().replace(' ', '_')}" if made and layout.model else ""
     return ",".join([*([f"gpu{kind}:{whole}"] if whole else []),
                      *(f"gpu:{name}:{count}" for name, count in sorted(made.items()))])  # fmt: skip
-
-
-def shown(made: tuple[str, ...] | None) -> str:
-    """The instances of a GPU in a word."""
-    return DISABLED if made is None else str(shared_module("mig_layout").shown(made))

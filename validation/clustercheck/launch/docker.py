@@ -18,10 +18,10 @@ from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyEr
 from clustercheck.launch.answers import PrepareAnswer, StartAnswer, WaitAnswer
 from clustercheck.launch.first_failure import (
     RankEvidence,
-    ended_well,
     judge_group,
     judge_ranks,
     mark_unprovoked,
+    succeeded,
 )
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome
 from clustercheck.launch.outcomes import (
@@ -287,7 +287,7 @@ class DockerLauncher:
                     self._running.pop(one.node, None)
                 found = list(make_evidence(one, answer, placement, arrival))
                 arrival += 1
-                is_failed = not spec.alone and not all(map(ended_well, found))
+                is_failed = not spec.alone and not all(map(succeeded, found))
                 if is_failed and not stopping and waiting:
                     is_late = time.monotonic() >= late_at
                     found = mark_unprovoked(found, is_late=is_late)

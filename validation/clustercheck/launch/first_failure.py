@@ -106,7 +106,7 @@ def judge_ranks(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ..
     return tuple(outcomes[rank] for rank in sorted(outcomes)), failed[0] if failed else None
 
 
-def ended_well(item: RankEvidence) -> bool:
+def succeeded(item: RankEvidence) -> bool:
     """Whether it succeeded, by its own traces."""
     return _classify_end(item)[0] is RankState.OK
 
@@ -114,7 +114,7 @@ def ended_well(item: RankEvidence) -> bool:
 def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:
     """The evidence of the node that ended first: whom it killed for no reason, it failed."""
     reasons: tuple[str, ...] = TIMEOUT_REASONS if is_late else ()
-    if any(not (item.end or {}).get("killed") and not ended_well(item) for item in of_node):
+    if any(not (item.end or {}).get("killed") and not succeeded(item) for item in of_node):
         reasons += (PEER_FAILED,)
     return [
         replace(item, is_unprovoked=(item.end or {}).get("killed", "") not in ("", *reasons))

@@ -64,7 +64,7 @@ def test_of_a_list_the_image_for_this_machine_counts() -> None:
 )  # fmt: skip
 def test_a_layer_that_is_none_becomes_no_path(digest: str, size: int) -> None:
     answer = json.dumps({"layers": [{"digest": digest, "size": size}]}).encode()
-    with pytest.raises(ValueError, match="digest or a size"):
+    with pytest.raises(ValueError, match="digest or size is not valid"):
         image_pull.layers_of(lambda _: answer, A, "x86_64")
 
 
