@@ -1,5 +1,8 @@
 """What every check says of every case: `python -m tests.support.golden_verdicts [CHECK...]` writes it anew.
 
+The last line of a file is a checksum of all results of all cases, whole: `... --whole CHECK` prints them, to
+be compared where only that line differs.
+
 One file a check in tests/golden/verdicts. A case shows the results that differ from those of the healthy
 cluster; cases of one outcome stand together above it, subjects of one outcome before it. `NODE` stands for
 the subject's own node. A long text stands in full where it comes first, later by its first words.
@@ -7,16 +10,18 @@ the subject's own node. A long text stands in full where it comes first, later b
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.support.situations import cases
 from tests.support.tree import ROOT
-from tests.support.varied_evidence import Varying
+from tests.support.varied_evidence import Case, Varying
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check
@@ -29,6 +34,7 @@ MAX_PASSES = 1
 MAX_LINES = 3
 LONG = 44
 KEPT = 28
+SHOWN, COMPARED = 4, 6  # digits of numbers
 MAX_EVIDENCE = 64
 SEPARATOR = "\x1f"
 FAILED_ITSELF = "the check itself failed"
@@ -65,10 +71,12 @@ def text_of(check: Check) -> str:
     texts, varying = Texts(), Varying(check)
     healthy: Mapping[Subject, Result] = {}
     outcomes: dict[tuple[str, ...], list[str]] = {}
-    for case in cases(check, varying):
-        results = {one.subject: one for one in varying.judged(case.evidence)}
-        broken = [one.because for one in results.values() if FAILED_ITSELF in one.because]
-        assert not broken, f"{check.id}, {case.name}: {broken[0]}"
+    whole = hashlib.sha256()
+    for case, found in _judged(check, varying):
+        whole.update(_whole(case, found).encode())
+        if case.unseen:
+            continue
+        results = {one.subject: one for one in found}
         lines = tuple(_lines(check, results, healthy if case.compared else {}))
         healthy = healthy or results
         if lines:
@@ -77,7 +85,25 @@ def text_of(check: Check) -> str:
         "\n".join([*_names(names), *(f"    {_joined(texts, line)}" for line in lines)])
         for lines, names in outcomes.items()
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, f"all results, whole: sha256 {whole.hexdigest()[:16]}", ""])
+
+
+def whole_of(check: Check) -> Iterator[str]:
+    """All results of all cases of a check, as JSON, a line a case."""
+    for case, found in _judged(check, Varying(check)):
+        yield _whole(case, found)
+
+
+def _judged(check: Check, varying: Varying) -> Iterator[tuple[Case, list[Result]]]:
+    for case in cases(check, varying):
+        found = varying.judged(case.evidence)
+        broken = [one.because for one in found if FAILED_ITSELF in one.because]
+        assert not broken, f"{check.id}, {case.name}: {broken[0]}"
+        yield case, found
+
+
+def _whole(case: Case, results: Iterable[Result]) -> str:
+    return json.dumps([case.name, *(_rounded(asdict(one), COMPARED) for one in results)], default=str) + "\n"
 
 
 def _joined(texts: Texts, line: str) -> str:
@@ -190,15 +216,15 @@ def _number(value: Any) -> str:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(_rounded(value), separators=(",", ":"), default=str)
+    return json.dumps(_rounded(value, SHOWN), separators=(",", ":"), default=str)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.4g}")
+        return float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
-        return {str(key): _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): _rounded(one, digits) for key, one in value.items()}
+    return [_rounded(one, digits) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _cut(text: str) -> str:
@@ -216,4 +242,7 @@ def write(asked: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    write(sys.argv[1:])
+    if "--whole" in sys.argv:
+        sys.stdout.writelines(line for check in CHECKS if check.id in sys.argv for line in whole_of(check))
+    else:
+        write(sys.argv[1:])

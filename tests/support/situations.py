@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -22,6 +23,7 @@ from clustercheck.samples import sample
 from clustercheck.spec import EVERYWHERE, Exclusion, NodeSettings
 
 SIZES = (1, 2, 4)
+BESIDE = 10
 FACTORS = (0.45, 0.9, 1.1, 1000.0)
 PROFILES = ("h100-sxm5-80gb", "rtx-4090-24gb", "v100-sxm2-32gb")
 LAST_DAY = date(2026, 12, 24)
@@ -73,7 +75,20 @@ def cases(check: Check, varying: Varying) -> Iterator[Case]:
     for job in (check.job,) if check.job else ():
         yield from (Case(f"{job}: {words}", evidence) for words, evidence in _ends(job))
     yield from planted.cases(check, varying)
-    yield from varying.cases()
+    varied = []
+    for case in varying.cases():
+        yield case
+        varied.append(case)
+    yield from _faults_beside(check, varied)
+
+
+def _faults_beside(check: Check, varied: Sequence[Case]) -> Iterator[Case]:
+    """Each fault with some of what one node or one rank may say, drawn by the check's name."""
+    chosen = random.Random(check.id)  # noqa: S311 - no secret
+    for fault in check.faults:
+        for case in chosen.sample(varied, min(BESIDE, len(varied))):
+            with suppress(Exception):  # what it changes is not there, or cannot be read
+                yield Case(f"{case.name}: fault {fault.name}", fault.inject(case.evidence), unseen=True)
 
 
 def _twisted(fault: SeededFault) -> Iterator[Case]:

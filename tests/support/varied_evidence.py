@@ -25,11 +25,15 @@ DEPTH_BESIDE_A_JOB = 3
 
 @dataclass(frozen=True)
 class Case:
-    """Evidence by name; ``compared``: what counts is how its results differ from the healthy cluster's."""
+    """Evidence by name; ``compared``: what counts is how its results differ from the healthy cluster's.
+
+    Of an ``unseen`` one the results count for the checksum alone.
+    """
 
     name: str
     evidence: Evidence
     compared: bool = True
+    unseen: bool = False
 
 
 class Noting(dict[str, Any]):
