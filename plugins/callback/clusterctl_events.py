@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ansible import constants
 from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = """
@@ -143,6 +144,8 @@ class CallbackModule(CallbackBase):
         if not descriptor.isdigit():
             self.disabled = True
             return
+        # What set_stats alone may return: Ansible adds it up for all hosts, and ends where it is no mapping.
+        constants.INTERNAL_RESULT_KEYS = (*constants.INTERNAL_RESULT_KEYS, "ansible_stats")
         self._descriptor = int(descriptor)
         os.set_inheritable(self._descriptor, False)
         self._die_with_parent()

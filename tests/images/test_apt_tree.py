@@ -160,6 +160,15 @@ def test_a_source_that_is_too_large_is_said_with_the_limit(
     assert "--apt-sources" in refused.value.hint
 
 
+def test_an_index_that_would_fill_the_disk_ends_with_the_limit(
+    tmp_path: Path, served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apt_tree, "MAX_INDEX_BYTES", 512)
+    with pytest.raises(ClusterctlError) as refused:
+        apt_tree.tree(apt_tree.PackageRequest(sources(tmp_path, *served), ("driver",)), tmp_path / "work")
+    assert (refused.value.code, "512 bytes" in refused.value.what) == ("images.packages", True)
+
+
 def test_names_and_sources_go_together(tmp_path: Path, source: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 100)])
     directory = locked_site(tmp_path, source.host, "one")

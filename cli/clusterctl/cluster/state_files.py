@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
@@ -13,21 +14,46 @@ from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.trust import find_objection_to_state
+from clusterctl.errors import ClusterctlError
 
+LOCK_LIMIT_S = 30.0
+LOCK_RETRY_S = 0.02
 MAX_NAME = 200  # of at most 255 bytes, with what is added
 
 
 @contextmanager
 def locked(directory: ClusterDirectory) -> Iterator[None]:
-    """Hold the state directory while one of its small files is read, changed and replaced."""
+    """Hold the state directory while one of its small files is read, changed and replaced.
+
+    Raises ClusterctlError (``cluster.state-locked``, exit 2) where another process holds it all the time.
+    """
     directory.ensure_state()
     with state_access():
         descriptor = os.open(directory.state, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, directory.state)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    until = time.monotonic() + LOCK_LIMIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                break
+            time.sleep(LOCK_RETRY_S)  # flock knows no time limit
+        else:
+            return
+    raise ClusterctlError(
+        f"another process has locked the cluster's state for {LOCK_LIMIT_S:.0f} s",
+        code="cluster.state-locked",
+        where=str(path),
+        hint=f"lslocks and `fuser -v {path}` show which; nobody else should read the directory: chmod 700.",
+    )
 
 
 def replace_file(path: Path, text: str | Iterable[str], mode: int = 0o600) -> None:

@@ -46,7 +46,10 @@ def command(
 def run(
     named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Passwords, runner: Runner
 ) -> int:
-    """Check mode over all hosts at once: nothing can break, so there is no canary."""
+    """Check mode over all hosts of a kind at once: nothing can break, so there is no canary.
+
+    Each kind has a process of its own, since Ansible ends a playbook where all hosts of one play fail.
+    """
     if asked.preflight_alone:
         return preflight.run(named, asked.limit, as_json=as_json, passwords=passwords, runner=runner)
     chosen = opening.select(named, asked.limit)
@@ -58,8 +61,10 @@ def run(
                          extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip
         inspected = DriftProbe.for_run(session, chosen, asked, passwords).inspect()
         rest = inspected.rest(hosts)
-        waves = (Wave("check", rest),) if rest else ()
-        plan = WavePlan(waves, {**chosen.quarantined, **chosen.outside})
+        plan = WavePlan(
+            _waves(chosen, rest, max(len(rest), 1), canaries=0),
+            {**chosen.quarantined, **chosen.outside},
+        )
         outcome = site.apply_waves(session, plan, tags=asked.tags, check=True)
         outcome.add_quiet(inspected.quiet, inspected.reasons)
         code = outcome.exit_code
@@ -93,16 +98,22 @@ def run(
     return code
 
 
+def _waves(
+    chosen: opening.Selection, hosts: tuple[str, ...], size: int, canaries: int = 1
+) -> tuple[Wave, ...]:
+    return plan_waves(
+        hosts,
+        registry=[host.name for host in chosen.inventory.registry_hosts],
+        gpu_nodes=[host.name for host in chosen.inventory.gpu_nodes],
+        canaries=canaries,
+        size=size,
+    ).waves
+
+
 def _pulls(
     chosen: opening.Selection, hosts: tuple[str, ...], asked: parts.Asked, outcome: site.SiteOutcome
 ) -> list[pulls.WavePull]:
     """What the waves of an apply would pull, and the least time that would take."""
-    inventory = chosen.inventory
-    waves = plan_waves(
-        hosts,
-        registry=[host.name for host in inventory.registry_hosts],
-        gpu_nodes=[host.name for host in inventory.gpu_nodes],
-        size=asked.wave,
-    ).waves
+    waves = _waves(chosen, hosts, asked.wave)
     by_name, locked = {host.name: host for host in chosen.hosts}, pulls.locked_layers(chosen.directory)
     return pulls.of_waves(waves, by_name, outcome.records, locked)

@@ -83,7 +83,7 @@ class LeaseNodes:
 
 def _answer(one: HostRecord, state: HostState, reason: str) -> LeaseAnswer | None:
     """What a node said; None where its tasks were all skipped, since another refused before."""
-    if "lease" in one.facts:
+    if "lease" in one.facts and state is not HostState.FAILED:
         try:
             answer = read_answer_as(LeaseReport, one.facts["lease"], "its answer about the lease")
         except CannotReadError as error:

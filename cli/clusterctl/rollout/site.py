@@ -93,7 +93,9 @@ def apply_waves(
     limits: WaveLimits = WaveLimits(),  # noqa: B008 - frozen
     again: Callable[[Sequence[str]], Sequence[Failure]] = lambda _hosts: (),
 ) -> SiteOutcome:
-    """Run the waves in order; stop where the gate says so. ``tags`` name parts of the site, none is all.
+    """Run the waves in order; stop where the gate says so, but go on where ``check`` changes nothing.
+
+    ``tags`` name parts of the site, none is all.
 
     ``again`` makes sure, before each wave but the first, that its hosts are ours still, and says of whom not.
     """
@@ -118,7 +120,7 @@ def apply_waves(
         if done.interrupted:
             outcome.interrupted = True
             break
-        if not decision.go:
+        if not decision.go and not check:
             outcome.stopped = decision.reason
             break
     return outcome

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,10 @@ STALLED_S = 60
 CONFIGURATION = "apt.conf"
 # apt takes a source's Release file up to this size, and its other indexes as long as that one says.
 MAX_RELEASE_BYTES = 10_000_000
+# But none may fill the disk: the longest of Debian's, unpacked, have some 60 MB.
+MAX_INDEX_BYTES = 1 << 30
+LIMITED = 'ulimit -f "$1" && shift && exec "$@"'  # in blocks of 512 bytes, for all that it starts
+OF_THE_LIMIT = re.compile(rf"received signal {signal.SIGXFSZ:d}|File too large")
 # Of what apt says: a line of some 200 bytes for each package or index.
 MAX_OUTPUT_BYTES = 32 << 20
 # Of a file of apt's sources: those of distributions have some kB.
@@ -115,7 +120,7 @@ def _is_ours(work: Path) -> bool:
 
 def _tree(wanted: PackageRequest, sources: bytes, work: Path) -> Path:
     _configure(wanted, sources, work)
-    _apt(["update"], wanted, work)
+    _apt(["update"], wanted, work, MAX_INDEX_BYTES)
     # To a machine with nothing on it: what the nodes have comes along, and nothing is forgotten.
     install = ["--yes", "install", "--", *wanted.names]
     # Asked as if nothing had come yet: apt leaves out what it has.
@@ -270,7 +275,9 @@ def _configure(wanted: PackageRequest, sources: bytes, work: Path) -> None:
     replace_file(work / CONFIGURATION, "".join(lines), mode=0o600)
 
 
-def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
+def _apt(
+    arguments: Sequence[str], wanted: PackageRequest, work: Path, longest_file: int | None = None
+) -> str:
     # Named there, and not by options: those come after this machine's own configuration has been read.
     ours = {"APT_CONFIG": str(work / CONFIGURATION), "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     # apt itself knows names and domains of it: a source may redirect to one.
@@ -279,16 +286,21 @@ def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
     program = shutil.which("apt-get")
     if program is None:
         raise _refusal("this machine has no apt-get", wanted)
+    limited = ["sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
     try:
         # Where the packages lie: a disk that is full is then that one.
         with tempfile.TemporaryFile(dir=work) as output, tempfile.TemporaryFile(dir=work) as errors:
             done = subprocess.run(
-                [program, "-q", *arguments], stdout=output, stderr=errors,
+                [*limited, program, "-q", *arguments], stdout=output, stderr=errors,
                 timeout=LONGEST_S, stdin=subprocess.DEVNULL, env=environment, check=False,
             )  # fmt: skip
             said, complaints = _text_of(output, wanted), _text_of(errors, wanted)
     except subprocess.TimeoutExpired:
         raise _refusal(f"apt did not end within {LONGEST_S / 3600:.0f} h", wanted) from None
+    if longest_file and (done.returncode == -signal.SIGXFSZ or OF_THE_LIMIT.search(complaints + said)):
+        raise _too_large(
+            f"an index of a source has more than {longest_file} bytes when it is unpacked", wanted
+        )
     if any(words in complaints + said for words in OF_A_FULL_DISK):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     # "File has unexpected size (N != BOUND)", or "Writing more data than expected (N > BOUND)".

@@ -87,6 +87,23 @@ def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> No
     assert not pwned.exists()
 
 
+@pytest.mark.drawn("leases by a playbook")
+def test_an_answer_of_the_first_node_that_is_no_yes_or_no_fails_that_node_alone(nodes: LeaseNodes) -> None:
+    """All others go by its answer: evaluated in their tasks, it would fail them."""
+    place = nodes.inventory.parent
+    lease = {"taken": True, "freed": False, "holder": OURS.as_record(), "jobs": []}
+    said = {**lease, "taken": "yes", "changed": True, "clusterctl": {"facts": {"lease": lease}}}
+    (place / "said.json").write_text(json.dumps(said))
+    (place / "python").write_text(f"#!/bin/sh\nexec cat {place}/said.json\n")
+    (place / "python").chmod(0o755)
+    inventory = json.loads(nodes.inventory.read_text())
+    inventory["all"]["hosts"]["gpu01"]["ansible_python_interpreter"] = str(place / "python")
+    nodes.inventory.write_text(json.dumps(inventory))
+    answers = nodes(Acquire(OURS, (("gpu01",), ("gpu02", "gpu03"))))
+    assert [host for host, answer in answers.items() if answer.failed] == ["gpu01"]
+    assert holders(nodes) == ["", "", ""]
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[str]:
     """A job that Ansible started on this machine, and that runs until the test is over."""

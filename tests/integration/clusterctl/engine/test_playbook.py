@@ -65,6 +65,24 @@ def run(request: PlaybookRequest) -> tuple[PlaybookOutcome, list[Event]]:
         return run_playbook(request, take), events
 
 
+@pytest.mark.parametrize("said", ["5", '{"data": 7}', '{"data": {"x": 1}, "aggregate": true}', "null"])
+def test_statistics_that_a_host_returns_count_for_nobody(site: Path, said: str) -> None:
+    """Ansible adds them up in its main process, for all hosts, and takes them from any module."""
+    liar = site / "liar"
+    liar.write_text(f'#!/bin/sh\necho \'{{"changed": false, "ansible_stats": {said}}}\'\n')
+    liar.chmod(0o755)
+    tasks = """\
+        - name: Look
+          ansible.builtin.ping:
+          vars:
+            liar: "{{ site }}/liar"
+            ansible_python_interpreter: >-
+              {{ liar if inventory_hostname == 'gpu01' else ansible_playbook_python }}
+        """
+    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02")))
+    assert outcome.states == dict.fromkeys(("gpu01", "gpu02"), HostState.GOOD)
+
+
 def test_each_host_leaves_in_its_own_state_and_no_secret_leaves_at_all(site: Path) -> None:
     outcome, events = run(
         request(

@@ -85,7 +85,18 @@ def test_plan_says_what_would_change_and_changes_nothing(clusterctl, ansible, ca
     assert out.count("~ a_role: Write a file") == 1
     assert "+hello" in out
     assert "plan for 4 hosts: 4 changes on 4 hosts, 0 failed, 0 unreachable" in out
-    assert [request.check for request in ansible.requests] == [True]
+    asked = [(request.check, request.hosts) for request in ansible.requests]
+    assert asked == [(True, ("registry01",)), (True, ("gpu01", "gpu02", "gpu03"))]
+
+
+def test_a_plan_goes_on_where_the_registrys_host_fails(clusterctl, ansible, capsys):
+    """In one playbook Ansible would end with the play of the registry, and no node would be looked at."""
+    ansible.fails = {"registry01": "E: Could not get lock /var/lib/dpkg/lock-frontend"}
+    assert clusterctl("plan", "--json") == 1
+    lines, _ = records(capsys)
+    failed = {host for host, counts in lines[-1]["hosts"].items() if counts["failed"]}
+    assert failed == {"registry01"}
+    assert {line["host"] for line in lines if line["type"] == "change"} == {"gpu01", "gpu02", "gpu03"}
 
 
 def test_a_failure_is_told_in_full_and_later_waves_are_not_begun(clusterctl, ansible, capsys):
