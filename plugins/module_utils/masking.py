@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 MASK = "***"
-USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s'\"<>]*@")
+USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s'\"<>]*@")
 SECRET_KEY = re.compile(r"token|passw|secret|credential", re.IGNORECASE)
 
 

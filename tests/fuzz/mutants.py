@@ -72,19 +72,28 @@ def _structural(data: bytes, chosen: random.Random) -> bytes:
         return json.dumps(_other(chosen)).encode(errors="surrogatepass")
     place = chosen.choice(found)
     parent, key = value_at(document, place[:-1]), place[-1]
-    match chosen.randrange(5):
+    match chosen.randrange(6):
         case 0:
             del parent[key]
         case 1 if isinstance(parent, dict):
             parent[chosen.choice(TEXTS)] = _other(chosen)
         case 2 if isinstance(parent, list):
             parent.extend([parent[key]] * chosen.choice((1, 10, 5000)))
+        case 3 if isinstance(parent[key], str) and parent[key]:
+            parent[key] = _stretched(parent[key], chosen)
         case _:
             parent[key] = _other(chosen)
     changed = json.dumps(document).encode(errors="surrogatepass")
     for name, nest in NESTS.items():
         changed = changed.replace(json.dumps(name).encode(), nest)
     return changed
+
+
+def _stretched(text: str, chosen: random.Random) -> str:
+    """With a part of it repeated: a pattern may take the square or the cube of a text's length."""
+    at = chosen.randrange(len(text))
+    part = text[at : at + chosen.choice((1, 2, 8, 30))]
+    return text[:at] + part * (chosen.choice((1_000, 16_000, LONG)) // len(part)) + text[at:]
 
 
 def _other(chosen: random.Random) -> Any:

@@ -28,7 +28,7 @@ MAX_CELL = 200
 UNKNOWN = "unknown"
 LEASE = ("run", "what", "who", "where", "since")
 MAX_BUSY = 1000
-NUMBER = re.compile(r"\d+(?:\.\d+)+")
+NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
 
 
 @dataclass(frozen=True)

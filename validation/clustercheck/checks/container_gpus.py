@@ -13,7 +13,7 @@ from clustercheck.checks.support.gpu import number_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, ended_well, first_line, readable
+from clustercheck.parse.reading import CannotReadError, ended_well, first_line, lines_of, readable
 
 _GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
 _GPU_LINE = re.compile(r"(?m)^GPU \d{1,4}: ")
@@ -71,11 +71,11 @@ def _of_container(
 
 def listed(text: str) -> list[str]:
     """UUIDs in the output of `nvidia-smi -L`. Raises CannotReadError."""
-    readable(text, "nvidia-smi -L in the container")
-    lines = [line for line in text.splitlines() if line.startswith("GPU ")]
+    what = "nvidia-smi -L in the container"
+    lines = [line for line in lines_of(readable(text, what), what) if line.startswith("GPU ")]
     seen = [match[1] for line in lines if (match := _GPU.fullmatch(line))]
     if len(seen) != len(lines) or len(set(seen)) != len(seen):
-        raise CannotReadError(f"nvidia-smi -L in the container says {first_line(text)!r}")
+        raise CannotReadError(f"{what} says {first_line(text)!r}")
     return seen
 
 

@@ -19,7 +19,7 @@ NEAR = (
     "PHB",
 )  # the nearest first; what is further is no GPU's own [nvidia-smi topo -m, legend]
 IB_HCA = "NCCL_IB_HCA"
-_LEGEND = re.compile(r"^\s*(NIC\d{1,3}): (\S{1,64})\s*$", re.MULTILINE)
+_LEGEND = re.compile(r"^[ \t]*(NIC\d{1,3}): (\S{1,64})[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

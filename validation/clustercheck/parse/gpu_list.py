@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, lines_of
 
 _GPU = re.compile(r"GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)(?: \(simulated\))?")
 _MIG = re.compile(r"\s+MIG (\d+(?:c\.\d+)?g\.\d+gb\S*)\s+Device\s+\d+: \(UUID: MIG-\S+\)")
@@ -17,7 +17,7 @@ def parse_gpu_list(text: str) -> Mapping[str, tuple[str, ...]]:
     Raises CannotReadError at the first line that is neither a GPU nor a MIG device, and if there is none.
     """
     found: dict[str, list[str]] = {}
-    for line in filter(str.strip, text.splitlines()):
+    for line in filter(str.strip, lines_of(text, "nvidia-smi -L")):
         gpu, mig = _GPU.fullmatch(line.rstrip()), _MIG.fullmatch(line.rstrip())
         if gpu:
             if gpu[1] in found:

@@ -17,24 +17,16 @@ _SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 NOT_FATAL = "uncorrected PCI Express error"
 PEERMEM = "nvidia-peermem reports errors"
-# The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
+# The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c): a text, a pattern
+# after it, and one somewhere behind. One pattern for all three could take hours for a line that a node made up.
 _UNNUMBERED = (
-    (
-        re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)"),
-        NOT_FATAL,
-    ),
-    (re.compile(r"(nvidia-peermem) \w+:\d+ ERROR"), PEERMEM),
-    (re.compile(rf"NVRM: .*?{_AT}.*fallen off the bus"), "GPU has fallen off the bus"),
-    (re.compile(rf"NVRM: GPU {_AT}: RmInitAdapter failed"), "RmInitAdapter failed"),
-    (
-        re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=\w+ \(Fatal\)"),
-        "fatal PCI Express error",
-    ),
-    (re.compile(rf"mlx5_core {_AT}: .*insufficient power"), "the slot gives the adapter too little power"),
-    (
-        re.compile(rf"mlx5_core {_AT}: .*[Hh]igh [Tt]emperature"),
-        "the adapter or its cable's module is too hot",
-    ),
+    ("", rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)", "", NOT_FATAL),
+    ("", r"(nvidia-peermem) \w+:\d+ ERROR", "", PEERMEM),
+    ("NVRM: ", _AT, "fallen off the bus", "GPU has fallen off the bus"),
+    ("", rf"NVRM: GPU {_AT}: RmInitAdapter failed", "", "RmInitAdapter failed"),
+    ("", rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=\w+ \(Fatal\)", "", "fatal PCI Express error"),
+    ("", rf"mlx5_core {_AT}: ", "insufficient power", "the slot gives the adapter too little power"),
+    ("", rf"mlx5_core {_AT}: ", "[Hh]igh [Tt]emperature", "the adapter or its cable's module is too hot"),
 )
 
 
@@ -96,9 +88,12 @@ def unnumbered_fault(line: str) -> Unnumbered | None:
     """The fault in a line without an Xid, None if there is none."""
     if "Xid" in line:
         return None
-    for pattern, fault in _UNNUMBERED:
-        if match := pattern.search(line):
-            address = _address(match[1]) if match.groups() and match[1] else ""
+    for first, pattern, last, fault in _UNNUMBERED:
+        if first not in line:
+            continue
+        match = re.compile(pattern).search(line, line.index(first))
+        if match and re.compile(last).search(line, match.end()):
+            address = _address(match[1])
             return Unnumbered(address, fault, _when(line))
     return None
 

@@ -42,7 +42,7 @@ _ADAPTERS = re.compile(r"NET/IB : Using (.*?)(?:; OOB (\S+?):.*)?$")
 RELAXED_ORDERING = "[RO]"
 # NCCL formats a line into 1024 bytes (debug.cc): trees of 64 channels are cut, perhaps within a number.
 CUT_AT = 1023
-_ADAPTER = re.compile(r"([A-Za-z][\w.-]*):(\d+)/(IB|RoCE)")
+_ADAPTER = re.compile(r"([A-Za-z][\w.-]{0,63}):(\d{1,5})/(IB|RoCE)")
 _SOCKETS = re.compile(r"NET/Socket : Using (.*)$")
 _SOCKET = re.compile(r"\[\d+\]([^\s:]+):")
 _NETWORK = re.compile(r"Using network (\S.*)$")
@@ -50,7 +50,7 @@ _GDR = re.compile(r"NET/.*GPU Direct RDMA (?:\S+ )?(Enabled|Disabled) for HCA \d
 _PATTERN = re.compile(
     r"Pattern (\d+), crossNic \d+, nChannels \d+, bw [\d./]+, type (\w+)/(\w+), sameChannels \d"
 )
-_SET = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?$")
+_SET = re.compile(r"(NCCL_\w{1,100}) set by environment to (.*?)\.?$")
 _CONNECTED = re.compile(r"Connected all (rings|trees)")
 
 

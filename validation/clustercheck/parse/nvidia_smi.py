@@ -17,7 +17,7 @@ LARGEST = 64 * 1024 * 1024
 GONE = frozenset({"GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"})
 _OF_PROCESSES = ("processes", "accounted_processes")  # their names may be anything
 # What nvidia-smi adds to whatever it prints; it then ends with 14 [nvidia-smi(1), return value].
-_CORRUPT_INFOROM = re.compile(rf"(?m)^\s*WARNING: {CORRUPT_INFOROM} at gpu ([0-9A-Fa-f:.]{{4,20}})\s*$")
+_CORRUPT_INFOROM = re.compile(rf"(?m)^[ \t]*WARNING: {CORRUPT_INFOROM} at gpu ([0-9A-Fa-f:.]{{4,20}})[ \t]*$")
 # As drivers print it: "for GPU 0000:07:00.0: GPU is lost", "for GPU0: 0000:07:00.0: Unknown Error".
 _LOST = re.compile(
     r"Unable to determine the device handle for GPU\s*(?:\d{1,4}: )?"

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, lines_of
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
 _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
@@ -62,9 +62,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
     Raises CannotReadError where no GPU is listed before it, or one is listed twice.
     """
     found: list[GpuLinks] = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(str.strip, lines_of(text, "nvidia-smi nvlink -s")):
         if match := _GPU.match(line):
             found.append(GpuLinks(int(match[1]), match[3] or ""))
         elif match := _LINK.match(line):
@@ -110,7 +108,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
     """
     what = "nvidia-smi nvlink -e"
     found: list[GpuLinkErrors] = []
-    for line in filter(str.strip, text.splitlines()):
+    for line in filter(str.strip, lines_of(text, what)):
         if match := _GPU.match(line):
             found.append(GpuLinkErrors(int(match[1]), match[3] or ""))
             continue

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clustercheck.parse.reading import CannotReadError, readable
+from clustercheck.parse.reading import CannotReadError, lines_of, readable
 
 LARGEST = 1024 * 1024
 # As its legend says, after NVML's nvmlGpuP2PStatus_t.
@@ -43,12 +43,13 @@ def parse_peer_access(text: str, gpus: int) -> PeerAccess:
 
     Raises CannotReadError where rows and columns are not those of all GPUs in order, or a word is unknown.
     """
+    what = "nvidia-smi topo -p2p"
     if len(text) > LARGEST:
-        raise CannotReadError(f"the output of nvidia-smi topo -p2p is {len(text)} characters long")
+        raise CannotReadError(f"the output of {what} is {len(text)} characters long")
     header: list[str] | None = None
     words: dict[tuple[int, int], str] = {}
     rows = 0
-    for line in _ESCAPE.sub("", readable(text, "nvidia-smi topo -p2p")).splitlines():
+    for line in lines_of(_ESCAPE.sub("", readable(text, what)), what):
         cells = line.split()
         if not cells or _GPU.fullmatch(cells[0]) is None:
             continue  # the legend, and what other programs say

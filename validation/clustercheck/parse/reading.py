@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 CORRUPT_INFOROM = "infoROM is corrupted"  # in nvidia-smi's warning, in whatever it prints
+LONGEST_LINE = 8192  # a row of a matrix of GPUs and adapters has a few hundred characters
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # what the probe puts for bytes that are no UTF-8
 
 
@@ -62,6 +63,14 @@ def readable(text: str, what: str) -> str:
     if REPLACED in text:
         raise CannotReadError(f"{what} printed bytes that are not text")
     return text
+
+
+def lines_of(text: str, what: str) -> list[str]:
+    """The lines of a program's text. Raises CannotReadError where one is longer than any that they print."""
+    lines = text.splitlines()
+    if (longest := max(map(len, lines), default=0)) > LONGEST_LINE:
+        raise CannotReadError(f"{what} printed a line of {longest} characters")
+    return lines
 
 
 def is_number(value: Any) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, lines_of
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _CONNECTION = re.compile(r"X|NV\d{1,3}|SYS|NODE|PHB|PXB|PIX|PSB")
@@ -28,7 +28,7 @@ class Topology:
 @lru_cache(maxsize=16)  # healthy nodes of a kind all print the same
 def parse_topology(text: str) -> Topology:
     """Read the matrix. Raises CannotReadError where rows and columns do not fit each other."""
-    lines = [line for line in _ESCAPE.sub("", text).splitlines() if line.strip()]
+    lines = [line for line in lines_of(_ESCAPE.sub("", text), "nvidia-smi topo -m") if line.strip()]
     if not lines:
         raise CannotReadError("nvidia-smi topo -m printed nothing")
     header = [name.strip() for name in lines[0].split("\t") if name.strip()]
