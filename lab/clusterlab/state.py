@@ -224,10 +224,7 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
     """
     instead = "Name the lab's directory with --dir DIR"
     if named is not None:
-        with contextlib.suppress(FileNotFoundError):
-            place = require_trusted_place(named, instead)
-            require_trusted([place / "state.json"], place, instead)
-        return LabDirectory(named)
+        return _at(named, instead)
     here = (start or Path.cwd()).resolve()
     parents = (here, *here.parents)
     for marker in (".lab/state.json", ".git"):
@@ -236,4 +233,12 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
             parts = (found, found / ".lab", found / ".lab" / "state.json")
             require_trusted(parts, found, instead)
             return LabDirectory(found / ".lab")
-    return LabDirectory(here / ".lab")
+    return _at(here / ".lab", instead)
+
+
+def _at(place: Path, instead: str) -> LabDirectory:
+    """That directory, which may not be there yet: without links where it is. Raises ClusterctlError."""
+    with contextlib.suppress(FileNotFoundError):
+        place = require_trusted_place(place, instead)
+        require_trusted([place / "state.json"], place, instead)
+    return LabDirectory(place)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,8 +36,13 @@ class Proxies:
 def proxy_configuration(url: str, proxies: Proxies) -> str:
     """The apt configuration that sends one host's traffic through the site's proxy; empty for direct."""
     parts = urlsplit(url)
-    proxy = proxies.for_url(url)
+    proxy = quoted(proxies.for_url(url))
     return f'Acquire::{parts.scheme}::Proxy::{parts.hostname} "{proxy}";\n' if proxy else ""
+
+
+def quoted(url: str) -> str:
+    """A URL as it may stand between quotes in apt's configuration, which knows no way to write one there."""
+    return re.sub(r'["\s]', lambda found: f"%{ord(found[0]):02X}", url)
 
 
 def source_stanza(url: str, suite: str, components: str, options: str) -> str:

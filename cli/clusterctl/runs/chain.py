@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,7 @@ RECORDED = (RUN_FILE, JOURNAL, RESULT, EVIDENCE)
 START = "0" * 64
 BLOCK = 1 << 16
 MAX_LINE = 1 << 16
+MAX_PROBLEMS = 100
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Of kinds with two words ("registry upgrade") a name has a space.
@@ -127,15 +129,19 @@ def read(directory: ClusterDirectory) -> tuple[list[ChainLink], list[str], bool]
         return [], [], False
     except (OSError, UnusableFileError) as error:
         return [], [f"{CHAIN_FILE} cannot be read: {describe_unusable(error)}"], False
-    *lines, rest = content.split(b"\n")
+    whole, newline, rest = content.rpartition(b"\n")
     is_whole = not rest or _link(rest) is not None
-    links, problems = [], []
-    for number, line in enumerate([*lines, rest] if rest and is_whole else lines, start=1):
+    links: list[ChainLink] = []
+    problems: list[str] = []
+    for number, line in enumerate(BytesIO(content if is_whole else whole + newline), start=1):
         link = _link(line)
-        if link is None:
-            problems.append(f"line {number} of {CHAIN_FILE} is not a link")
-        else:
+        if link is not None:
             links.append(link)
+        elif len(problems) == MAX_PROBLEMS:
+            problems.append(f"the other lines of {CHAIN_FILE} from line {number} on were not read")
+            break
+        else:
+            problems.append(f"line {number} of {CHAIN_FILE} is not a link")
     return links, problems, not is_whole
 
 

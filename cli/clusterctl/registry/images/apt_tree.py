@@ -267,7 +267,8 @@ def _configure(wanted: PackageRequest, sources: bytes, work: Path) -> None:
     lines = [f'{key} "{value}";\n' for key, value in values.items()]
     if wanted.proxy:
         direct = shared_module("no_proxy").direct_hosts(sources.decode(errors="replace"), wanted.no_proxy)
-        lines += [f'Acquire::{scheme}::Proxy "{wanted.proxy}";\n' for scheme in ("http", "https")]
+        proxy = shared_module("apt_view").quoted(wanted.proxy)
+        lines += [f'Acquire::{scheme}::Proxy "{proxy}";\n' for scheme in ("http", "https")]
         lines += [
             f'Acquire::{scheme}::Proxy::{host} "DIRECT";\n' for scheme in ("http", "https") for host in direct
         ]
@@ -286,7 +287,7 @@ def _apt(
     program = shutil.which("apt-get")
     if program is None:
         raise _refusal("this machine has no apt-get", wanted)
-    limited = ["sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
+    limited = ["/bin/sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
     try:
         # Where the packages lie: a disk that is full is then that one.
         with tempfile.TemporaryFile(dir=work) as output, tempfile.TemporaryFile(dir=work) as errors:

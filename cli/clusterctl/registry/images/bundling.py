@@ -139,9 +139,10 @@ class Bundler:
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
                 wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
-        keys: dict[str, Path | None] = {**dict.fromkeys(wanted), **{_key(path): path for _, path in files}}
-        noted = zip(keys, self._each(lambda one: self._noted(*one), keys.items()), strict=True)
-        self._known = {key: item for key, item in noted if item is not None}
+        sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
+        sought += [_Sought(_key(path), path.stat().st_size, path) for _, path in files]
+        noted = zip(sought, self._each(self._noted, sought), strict=True)
+        self._known = {one.key: item for one, item in noted if item is not None}
         self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
         items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
         brought = dict(zip(wanted, items, strict=True))
@@ -271,29 +272,41 @@ class Bundler:
     def _note(self, key: str) -> Path:
         return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"
 
-    def _noted(self, key: str, source: Path | None) -> Item | None:
+    def _noted(self, sought: _Sought) -> Item | None:
         """What an earlier run noted of it, if all its parts are still here, each byte of them.
 
-        They are read: the index is to vouch for them, and media lose bytes without a word. A blob is known by
-        its digest; a file is read again at its ``source``.
+        They are read: the index is to vouch for them, and media lose bytes without a word. But no more is
+        read than it has: others may have written the note.
         """
         try:
-            raw = read_bounded(self._note(key), MAX_INDEX_BYTES)
+            raw = read_bounded(self._note(sought.key), MAX_INDEX_BYTES)
             item = read_document(Item.model_validate_json, raw, MAX_INDEX_VALUES)
         except (OSError, UnusableFileError, UnreadableError):
             return None
         parts = self.directory / PARTS
-        if item.size != sum(part.size for part in item.parts) or any(
+        if not item.size == sum(part.size for part in item.parts) == sought.size or any(
             (parts / part.sha256).is_symlink() or find_objection(parts / part.sha256) for part in item.parts
         ):
             return None
-        if check(Media([self.directory]), item) is not None:
-            return None
         try:
-            wanted = key.removeprefix("sha256:") if source is None else digest_of_file(source)
+            if item.sha256 != sought.digest():
+                return None
         except (OSError, UnusableFileError):
             return None
-        return item if item.sha256 == wanted else None
+        return item if check(Media([self.directory]), item, self._stop) is None else None
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """What goes along, as it is: a blob by its digest, or a file by what it is now and where it lies."""
+
+    key: str
+    size: int
+    source: Path | None = None
+
+    def digest(self) -> str:
+        """Its SHA-256; a file is read again. Raises OSError and UnusableFileError."""
+        return self.key.removeprefix("sha256:") if self.source is None else digest_of_file(self.source)
 
 
 def _key(path: Path) -> str:

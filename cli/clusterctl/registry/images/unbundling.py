@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,7 @@ from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, 
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.errors import stopped
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
@@ -130,11 +132,12 @@ def digest_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check(media: Media, item: Item) -> ClusterctlError | None:
-    """Read all of a thing: what is wrong with it, or None."""
+def check(media: Media, item: Item, stop: threading.Event | None = None) -> ClusterctlError | None:
+    """Read all of a thing: what is wrong with it, or None; ``stop`` ends that, as something wrong."""
     try:
         for _ in media.pieces(item):
-            pass
+            if stop is not None and stop.is_set():
+                return stopped()
     except ClusterctlError as error:
         return error
     return None

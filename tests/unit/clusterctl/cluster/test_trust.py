@@ -246,6 +246,19 @@ def test_a_command_is_offered_for_what_is_wrong_in_a_directory_of_ours_and_for_n
     assert f"replace the link '{odd}' with its target;" in refused(site).hint
 
 
+@pytest.mark.parametrize("planted", ["directory", "link"])
+def test_a_labs_directory_that_another_user_planted_is_refused(
+    planted: str, site: Path, owners: dict[Path, tuple[int, int]]
+) -> None:
+    site.chmod(0o1777)
+    lab = site / ".lab"
+    lab.mkdir() if planted == "directory" else lab.symlink_to(site / "inner")
+    owners[lab] = (OTHER, OTHER)
+    with pytest.raises(ClusterctlError) as caught:
+        find_lab(None, site)
+    assert caught.value.code == "cluster.not-trusted"
+
+
 def test_no_command_is_offered_for_a_directory_of_others_or_one_in_which_all_may_put_files(
     site: Path, owners: dict[Path, tuple[int, int]]
 ) -> None:

@@ -295,3 +295,11 @@ def test_syslog_gets_one_line_with_the_head(cluster: ClusterDirectory) -> None:
 @pytest.mark.parametrize("address", ["/nowhere/log", "http://127.0.0.1", "udp://"])
 def test_a_syslog_that_cannot_be_reached_is_said(cluster: ClusterDirectory, address: str) -> None:
     assert address in send_head(address, "lab", chain.read(cluster)[0][-1])
+
+
+def test_a_chain_of_lines_that_are_no_links_is_not_read_to_its_end(cluster: ClusterDirectory) -> None:
+    path = chain.chain_file(cluster)
+    path.write_bytes(path.read_bytes() + b"{}\n" * 100_000)
+    links, problems, torn = chain.read(cluster)
+    assert (len(links), len(problems), torn) == (3, chain.MAX_PROBLEMS + 1, False)
+    assert problems[-1] == "the other lines of chain.jsonl from line 104 on were not read"

@@ -112,6 +112,13 @@ def test_a_proxy_is_for_one_host_and_not_for_those_named() -> None:
         assert proxy_configuration(url, proxies) == ""
 
 
+def test_a_proxys_password_with_a_quote_is_no_further_line_of_apts() -> None:
+    proxies = Proxies('http://u:a"; x "b\n@proxy:3128', "", "")
+    assert proxy_configuration("http://mirror.example/", proxies) == (
+        'Acquire::http::Proxy::mirror.example "http://u:a%22;%20x%20%22b%0A@proxy:3128";\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("host", "direct"),
     [("10.1.2.3", True), ("192.168.1.9", False), ("[fd00::7]", True), ("10.1.2.3.example", False)],

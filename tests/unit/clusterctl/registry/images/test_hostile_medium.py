@@ -18,7 +18,7 @@ import pytest
 
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images import apt_tree, bundle
+from clusterctl.registry.images import apt_tree, bundle, bundling
 from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
 from clusterctl.registry.images.bundle_signature import require_signing_key
 from clusterctl.registry.images.bundling import INCOMING, NOTE, Bundler, BundleRecipe, MadeBundle, _key
@@ -98,6 +98,34 @@ def refusal(directory: Path, source: Source) -> ClusterctlError:
         make(directory, source)
     assert source.asked == []
     return refused.value
+
+
+@pytest.mark.parametrize("digest", ["the layer's", "another"])
+def test_a_note_that_names_one_part_again_and_again_is_not_read(
+    digest: str, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Item] = []
+    monkeypatch.setattr(bundling, "check", lambda _media, item, _stop: read.append(item))
+    part = {"sha256": sha256(b"x"), "size": 1}
+    whole = sha256(LAYER) if digest == "the layer's" else sha256(b"x" * 99_000)
+    note = {"sha256": whole, "size": 99_000, "parts": [part] * 99_000}
+    (tmp_path / PARTS).mkdir()
+    (tmp_path / PARTS / part["sha256"]).write_bytes(b"x")
+    (tmp_path / INCOMING).mkdir(mode=0o700)
+    (tmp_path / INCOMING / f"{sha256(LAYER)}{NOTE}").write_text(json.dumps(note))
+    made = make(tmp_path, source)
+    assert [one.state for one in made.outcomes] == [TransferState.COPIED]
+    assert read == []
+
+
+def test_a_thing_is_not_read_on_when_all_is_to_end(tmp_path: Path) -> None:
+    (tmp_path / PARTS).mkdir()
+    (tmp_path / PARTS / sha256(LAYER)).write_bytes(LAYER)
+    item, stop = Item.model_validate_json(described(LAYER)), threading.Event()
+    assert check(Media([tmp_path]), item, stop) is None
+    stop.set()
+    assert (ended := check(Media([tmp_path]), item, stop)) is not None
+    assert ended.code == "images.stopped"
 
 
 @pytest.mark.parametrize("claims", ["other bytes", "the file's own digest"])
