@@ -12,7 +12,7 @@ from clusterctl.report.inventory import job_environment
 from clusterctl.report.subjects import culprit_name
 
 MAX_LINES = 16
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~]|:(?=//))")
 
 
 def render(document: Document) -> str:
