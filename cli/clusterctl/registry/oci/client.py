@@ -245,12 +245,11 @@ class Registry:
     def _upload(self, repository: str, blob: Blob, content: Content, what: str) -> None:
         scope = _push(repository)
         begun = self._ask("POST", f"{repository}/blobs/uploads/", scope, what)
-        location = self._joined(begun.headers.get("location", ""))
+        location = self._joined(begun.headers.get("location", ""), {"digest": blob.digest})
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
         try:
             response = self._once(
-                "PUT", location.copy_merge_params({"digest": blob.digest}), scope, headers=headers,
-                content=content,
+                "PUT", location, scope, headers=headers, content=content,
                 timeout=httpx.Timeout(COMMIT_S, write=TAKING_S, connect=CONNECT_S, pool=None),
                 # Twice: the source may give it as slowly as we may send it.
                 seconds=COMMIT_S + 2 * blob.size / rate.LEAST_RATE,
@@ -276,10 +275,10 @@ class Registry:
             return True
         return response.status_code == HTTPStatus.UNAUTHORIZED or may_pass(response.status_code)
 
-    def _joined(self, location: str) -> httpx.URL:
+    def _joined(self, location: str, parameters: Mapping[str, str] | None = None) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
         with self._hidden.kept_out_of_errors():
-            joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own)
+            joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own, parameters)
             exchange.require_no_downgrade(base, joined)
         return joined
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import httpx
@@ -135,10 +135,19 @@ class _ErrorAnswer(RegistryAnswer):
     errors: tuple[_ErrorEntry, ...]
 
 
-def place(text: str, host: str, base: httpx.URL | None, resolve: Resolve) -> httpx.URL:
-    """Where a registry sends us, from ``base`` on. Raises RegistryError where that is not an address."""
+def place(
+    text: str,
+    host: str,
+    base: httpx.URL | None,
+    resolve: Resolve,
+    parameters: Mapping[str, str | list[str]] | None = None,
+) -> httpx.URL:
+    """Where a registry sends us, from ``base`` on, with our ``parameters``.
+
+    Raises RegistryError where that is not an address.
+    """
     try:
-        return resolve(_address(text, base))
+        return resolve(_address(text, base).copy_merge_params(dict(parameters or {})))
     except httpx.InvalidURL as error:
         because = one_line(str(error))
         raise RegistryError(

@@ -97,7 +97,10 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = place(asked.realm, self._host, None, self._resolve_own)
+        parameters: dict[str, str | list[str]] = {"scope": scope.split()}
+        if asked.service:
+            parameters["service"] = asked.service
+        realm = place(asked.realm, self._host, None, self._resolve_own, parameters)
         if not self._is_safe(realm):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
@@ -105,15 +108,12 @@ class Tokens:
                 where=one_line(asked.realm),
                 hint="Credentials are sent only over TLS; fix the registry's realm.",
             )
-        parameters: dict[str, str | list[str]] = {"scope": scope.split()}
-        if asked.service:
-            parameters["service"] = asked.service
         host = one_line(realm.host)
         where = one_line(str(realm.copy_with(query=None)))
         try:
             with within():
                 response = exchange.send(
-                    client, "GET", realm.copy_merge_params(parameters),
+                    client, "GET", realm,
                     authorization=self._credentials.basic if self._credentials else "",
                     resolve=self._resolve_redirect,
                 )  # fmt: skip

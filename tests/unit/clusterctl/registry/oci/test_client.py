@@ -481,13 +481,18 @@ def test_a_quota_is_no_refused_login():
         f"http://{'a' * 64}/v2/",
         "https://xn--a/v2/",
         "http://[::1/v2/",
+        # Only with our parameters, for which "/" is encoded, it is longer than any address may be.
+        "http://127.0.0.1:9/v2/?x=" + "\u20ac" * 7_000 + "/" * 1_000,
     ],
+    ids=lambda one: one[:40],
 )
 def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str, nowhere: str) -> None:
+    sent = nowhere.encode().decode("latin-1")
+
     def answer(method: str, _path: str, _headers: dict[str, str]) -> Answer:
         if which == "realm":
-            return 401, {"WWW-Authenticate": f'Bearer realm="{nowhere}",service="s"'}, b""
-        return (202, {"Location": nowhere}, b"") if method == "POST" else (404, {}, b"")
+            return 401, {"WWW-Authenticate": f'Bearer realm="{sent}",service="s"'}, b""
+        return (202, {"Location": sent}, b"") if method == "POST" else (404, {}, b"")
 
     with server(answer) as (host, _), Registry(RegistryEndpoint(host, plain=True), QUICK) as client:
         with pytest.raises(RegistryError) as caught:
