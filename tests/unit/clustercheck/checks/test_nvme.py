@@ -144,3 +144,11 @@ def test_drives_on_pci_express_are_asked_and_no_others(
         assert (first["model"], first["address"]) == ("Maker 1", "0000:22:00.0")
         assert (second["name"], second["state"], second["smart"]) == ("nvme2", "dead", None)
     assert nvme(5.0, str(tmp_path / "none")) == []
+
+
+def test_a_dead_drive_fails_where_as_many_as_declared_are_live() -> None:
+    evidence = with_drive(state="dead", smart=None)(sample.healthy(1))
+    drives = len(evidence.nodes["gpu01"].raw["nvme"])
+    result = judged(declared(evidence, drives - 1))
+    assert (result.verdict, "is dead" in result.because) == (FAIL, True)
+    assert "declared" not in result.because

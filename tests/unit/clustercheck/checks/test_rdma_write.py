@@ -11,6 +11,7 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.rdma_write import asked, with_ports
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma_writes import Write, Writes
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Subject, Verdict
@@ -168,3 +169,19 @@ def test_of_two_nodes_a_slow_port_names_both_as_a_pair() -> None:
     assert [result.verdict for result in results] == [Verdict.FAIL, Verdict.PASS]
     (culprit,) = find_culprits(results, None, False)
     assert (culprit.scope, culprit.node, culprit.peer) == ("link", "gpu01", "gpu02")
+
+
+def written(node: str, port: str, peer: str, peers_port: str, gbps: float) -> Write:
+    return Write(node, port, 0, peer, peers_port, gbps, "", 100.0)
+
+
+def test_a_link_is_the_cause_only_where_both_its_ends_reach_somebody_else() -> None:
+    slow = written("gpu01", "a", "gpu02", "b", 10.0)
+    elsewhere = [written("gpu01", "a", "gpu03", "c", 99.0), written("gpu02", "b", "gpu03", "c", 99.0)]
+    assert Writes({"gpu01": [slow, elsewhere[0]], "gpu02": [elsewhere[1]]}).is_of_the_link(slow)
+    assert not Writes({"gpu01": [slow], "gpu02": [elsewhere[1]]}).is_of_the_link(slow)
+    peers_own = [replace(elsewhere[1], gbps=10.0)]
+    assert not Writes({"gpu01": [slow, elsewhere[0]], "gpu02": peers_own}).is_of_the_link(slow)
+    others = [written("gpu03", "c", "gpu02", "b", 10.0), written("gpu03", "c", "gpu01", "a", 99.0)]
+    both_say_so = {"gpu01": [slow, elsewhere[0]], "gpu02": [elsewhere[1]], "gpu03": others}
+    assert not Writes(both_say_so).is_of_the_link(slow)

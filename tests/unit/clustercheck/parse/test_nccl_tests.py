@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 
+from clustercheck.checks.nccl_tests import read_run
 from clustercheck.parse.nccl_tests import NcclTest
 from clustercheck.parse.nccl_tests_json import parse_nccl_tests_json
 from clustercheck.parse.nccl_tests_text import parse_nccl_tests
@@ -314,3 +316,12 @@ def test_any_text_is_refused(reader: Any, text: str) -> None:
 def test_megabytes_of_something_else_are_refused(reader: Any, text: str) -> None:
     with pytest.raises(CannotReadError):
         reader(text)
+
+
+def test_of_a_run_its_file_counts_before_what_it_printed() -> None:
+    assert read_run({"json": JSON, "text": "nothing of it"}, "alltoall", 2) == read_json(JSON)
+    assert read_run({"json": "{", "text": ALLTOALL}, "alltoall", 2) == read_alltoall(ALLTOALL)
+    with pytest.raises(CannotReadError) as of_the_file:
+        read_json("{")
+    with pytest.raises(CannotReadError, match=re.escape(str(of_the_file.value))):
+        read_run({"json": "{", "text": "nothing of it"}, "alltoall", 2)
