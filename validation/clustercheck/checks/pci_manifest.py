@@ -49,7 +49,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A device that is gone, or has no driver, is in no other list. GPUs of declared number: gpu-present."""
     name = str(subject.node)
     node = evidence.nodes[name]
-    mine = equal_nodes(evidence, name, devices_of).get(name) or devices_of(node)
+    mine = devices_of(node)
     counts = Counter(kind for kind, _ in mine.values())
     measured = ", ".join(f"{count} {_plural(kind)}" for kind, count in sorted(counts.items())) or "no device"
     spec = evidence.declared[name]

@@ -44,9 +44,9 @@ RELAXED_ORDERING = "[RO]"
 CUT_AT = 1023
 _ADAPTER = re.compile(r"([A-Za-z][\w.-]{0,63}):(\d{1,5})/(IB|RoCE)")
 _SOCKETS = re.compile(r"NET/Socket : Using (.*)$")
-_SOCKET = re.compile(r"\[\d+\]([^\s:]+):")
+_SOCKET = re.compile(r"\[\d{1,5}\]([^\s:]{1,64}):")
 _NETWORK = re.compile(r"Using network (\S.*)$")
-_GDR = re.compile(r"NET/.*GPU Direct RDMA (?:\S+ )?(Enabled|Disabled) for HCA \d+ '([^']+)'")
+_GDR = re.compile(r"NET/.{0,100}GPU Direct RDMA (?:\S+ )?(Enabled|Disabled) for HCA \d+ '([^']+)'")
 _PATTERN = re.compile(
     r"Pattern (\d+), crossNic \d+, nChannels \d+, bw [\d./]+, type (\w+)/(\w+), sameChannels \d"
 )

@@ -18,7 +18,7 @@ LONGEST_LINE = 4096
 # Gb/s in a unit of its columns; what was called MB/s until 2024 has always been MiB/s.
 UNITS = {"Gb": 1.0, "MB": 8 * 1.048576e-3, "MiB": 8 * 1.048576e-3}
 _TITLE = re.compile(r"\s+RDMA_Write (Bidirectional )?(?:Post List )?BW Test\s*")
-_FIELD = re.compile(r"([A-Z][A-Za-z_* ]*[A-Za-z*])\s*: (\S+)")
+_FIELD = re.compile(r"([A-Z][A-Za-z_* ]{0,40}[A-Za-z*])\s{0,40}: (\S+)")
 _COLUMNS = re.compile(
     r"\s#bytes\s+#iterations\s+BW peak\[(\w+)/sec\]\s+BW average\[(\w+)/sec\]\s+MsgRate\[Mpps\]"
     r"(?:\s+CPU_Util\[%\])?\s*"
