@@ -56,7 +56,7 @@ def smi(run: Run, bus: str, *words: str) -> str:
 def read_modes(run: Run, bus: str) -> tuple[bool | None, bool | None]:
     """The mode of a GPU and the one after its next reset. Raises MigError."""
     query = "--query-gpu=mig.mode.current,mig.mode.pending"
-    return parse_modes(smi(run, bus, query, "--format=csv,noheader").splitlines()[0])
+    return parse_modes(smi(run, bus, query, "--format=csv,noheader").partition("\n")[0])
 
 
 def parse_modes(line: str) -> tuple[bool | None, bool | None]:

@@ -139,6 +139,22 @@ def test_a_list_without_end_is_left_after_so_many_pages(tmp_path: Path) -> None:
         assert len(calls(server)) == client.MAX_PAGES
 
 
+def test_a_list_of_values_that_nobody_reads_is_left_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LIST_VALUES", 3000)
+    numbers = itertools.count(1)
+
+    def answer(_: str) -> Iterator[bytes]:
+        page = [{"id": next(numbers), "unread": [{}] * 500}]
+        return whole(json.dumps(page).encode(), "X-Total-Count: 999999999")
+
+    with hostile(answer) as server, site_of(f"http://{server.host}", tmp_path) as site:
+        with pytest.raises(BrokenAnswer, match="has no end"):
+            site.client.every("robots", "/robots", answers.HarborObject)
+        assert len(calls(server)) == 3
+
+
 def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:
     with (
         hostile(lambda _: whole(b"[]", "X-Total-Count: 999999999")) as server,

@@ -19,7 +19,7 @@ from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read,
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.session import TRY_AGAIN, HarborSession
 from clusterctl.registry.oci import exchange
-from clusterctl.registry.oci.answers import UnreadableError
+from clusterctl.registry.oci.answers import UnreadableError, count_values
 from clusterctl.registry.oci.deadline import time_left, with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
 from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, hidden_by
@@ -30,6 +30,8 @@ PATH = "/api/v2.0"
 PAGE = 100
 # Of one answer, and of all pages of a list. Sites have thousands of robots at most, of some kilobytes each.
 ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
+# Of all pages: what nobody reads takes memory, too.
+LIST_VALUES = 2_000_000
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 TRIES = 6
@@ -205,15 +207,16 @@ class Client:
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, totals, size = {}, [], 0
+            found, totals, size, values = {}, [], 0, 0
             while not totals or len(totals) * PAGE < totals[-1]:
-                if len(totals) == MAX_PAGES or size > LIST_BYTES:
+                if len(totals) == MAX_PAGES or size > LIST_BYTES or values > LIST_VALUES:
                     raise BrokenAnswer(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
                 asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
                 answer = self._served("GET", what, path, query=asked)
                 items = _list(what, answer, model)
                 found |= {item[key]: item for item in items}
                 size += len(answer.content)
+                values += count_values(answer.content)
                 totals.append(_total(what, answer, len(found)))
                 if not items:
                     break

@@ -198,6 +198,19 @@ def test_a_mode_that_cannot_be_read_is_no_mode(line: str) -> None:
         mig_restore.parse_modes(line)
 
 
+def test_a_gpu_of_which_nvidia_smi_says_nothing_keeps_no_other_from_its_layout() -> None:
+    asked = []
+
+    def run(argv):
+        asked.append(argv)
+        return 0, "" if "first" in argv else "Disabled, Disabled\n"
+
+    gpus = [{"bus": bus, "enabled": False, "instances": None} for bus in ("first", "second")]
+    (failed,) = mig_restore.restore(run, gpus, lambda _line: None)
+    assert "nvidia-smi says of a MIG mode: ''" in failed
+    assert any("second" in argv for argv in asked)
+
+
 def test_a_gpu_that_the_driver_has_lost_is_named(machine: SimulatedSmi) -> None:
     with pytest.raises(MigError, match="does not list GPU 0"):
         mig_plan.read_gpus(machine.run, ["0000:ff:00.0"], [0])
