@@ -38,7 +38,7 @@ CLEAN_RUNS = int(os.environ.get("CLUSTERCTL_CLEAN_RUNS", "50"))
 # These cannot be put in place next to others on one node, or nothing can next to them.
 NOT_BESIDE_OTHERS = (
     "fabricmanager-stopped", "pair-slow", "disk-read-only", "node-down", "node-hung", "registry-down",
-    "persistence-off",
+    "persistence-off", "mount-gone",
 )  # fmt: skip
 
 
