@@ -51,3 +51,17 @@ def test_a_gpu_that_does_not_say_what_it_has_is_bound_by_its_profile(lacking: st
 )
 def test_the_clock_that_nvidia_smi_tells_counts_first(clock: str, mhz: int) -> None:
     assert ceiling(clock) == pytest.approx(ceiling(None) * mhz / ATTRIBUTE_MHZ)
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_known"), [("gemm_fp16", True), ("gemm_int4", False), ("launch", False)]
+)
+@pytest.mark.parametrize("with_profile", [True, False])
+def test_nothing_bounds_what_neither_the_gpu_nor_its_profile_knows(
+    metric: str, is_known: bool, with_profile: bool
+) -> None:
+    evidence = sample.healthy(1)
+    if not with_profile:
+        evidence = replace(evidence, profiles={})
+    rank = replace(evidence.jobs["gpu_gemm"].ranks[0], verdict={})
+    assert (ceiling_of(evidence, SUBJECT, rank, metric) is not None) == (is_known and with_profile)
