@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from .harbor_calls import listed_calls
 from .harbor_exchanges import Recorder, replaying
 from .prism_proxy import between, described
 from .test_harbor_swagger import DESCRIPTION, KNOWN
@@ -40,3 +41,9 @@ def test_every_exchange_of_these_tests_is_as_described(exchanges: Recorder, tmp_
     known = (*KNOWN.values(), *BEYOND.values())
     left = [one for one in found if not any(all(map(re.fullmatch, each, one)) for each in known)]
     assert left == [], f"of {len(exchanges.seen)} exchanges:\n" + "\n".join(map(str, left))
+
+
+def test_every_call_of_the_client_is_listed(exchanges: Recorder) -> None:
+    listed = list(listed_calls())
+    asked = {(one.method, one.target.partition("?")[0]) for one in exchanges.seen.values() if one.is_ours}
+    assert [one for one in sorted(asked) if not any(each.matches(*one) for each in listed)] == []
