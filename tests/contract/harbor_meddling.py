@@ -16,8 +16,10 @@ def disable_rules(server: StandIn) -> None:
 
 
 def drop_retention(server: StandIn) -> None:
-    for one in server.store.all("retention"):
-        assert ask(server, "DELETE", f"/retentions/{one['id']}") == 200
+    lose_retention(server)
+    for one in server.store.all("project"):
+        one["metadata"].pop("retention_id", None)
+        server.store.put("project", one["project_id"], one)
 
 
 def lose_retention(server: StandIn) -> None:

@@ -75,8 +75,6 @@ def test_a_project_twice_is_a_conflict_and_metadata_are_strings(call: Caller) ->
     assert message(call("POST", "/projects", body)) == (409, "The project named gpu already exists")
     body = {"project_name": "other", "metadata": {"public": True}}
     assert call("POST", "/projects", body).status_code == 422
-    assert call("HEAD", "/projects?project_name=gpu").status_code == 200
-    assert call("HEAD", "/projects?project_name=gp").status_code == 404
 
 
 def test_a_name_of_digits_is_a_number_unless_a_header_says_otherwise(call: Caller) -> None:
@@ -101,24 +99,21 @@ def test_an_upstream_out_of_reach_is_not_written_down(call: Caller) -> None:
     assert call("GET", "/registries").json() == []
 
 
-def test_an_endpoints_name_is_fuzzy_or_exact_and_its_secret_is_masked_and_lost(
-    call: Caller, upstream: str
-) -> None:
+def test_an_endpoints_secret_is_masked_and_lost(call: Caller, upstream: str) -> None:
     if call.server.url in REAL:
         pytest.skip("refuses a secret that its upstream does not know")
     credential = {"type": "basic", "access_key": "me", "access_secret": "secret"}
-    for name in ("up", "up-2"):
-        number = call.made(
-            "/registries",
-            {"name": name, "type": "docker-registry", "url": upstream, "credential": credential},
-        )
-    assert len(call("GET", "/registries?name=up").json()) == 2
-    (found,) = call("GET", "/registries?q=name=up-2").json()
-    assert found["credential"] == {"type": "basic", "access_key": "me", "access_secret": "*****"}
-    call("PUT", f"/registries/{number}", {"credential": {"access_secret": "other"}})
-    assert call.server.store.all("registry")[1]["credential"]["access_secret"] == "secret"
-    call("PUT", f"/registries/{number}", {"url": f"{upstream}/moved"})
-    assert call.server.store.all("registry")[1]["credential"]["access_secret"] == ""
+    body = {"name": "up", "type": "docker-registry", "url": upstream, "credential": credential}
+    path = f"/registries/{call.made('/registries', body)}"
+
+    def kept() -> str:
+        return call.server.store.all("registry")[0]["credential"]["access_secret"]
+
+    assert call("GET", path).json()["credential"] == {**credential, "access_secret": "*****"}
+    call("PUT", path, {"credential": {"access_secret": "other"}})
+    assert kept() == "secret"
+    call("PUT", path, {"url": f"{upstream}/moved"})
+    assert kept() == ""
 
 
 def test_a_cache_gets_a_rule_of_seven_days_and_keeps_its_upstream(call: Caller, upstream: str) -> None:
@@ -140,14 +135,11 @@ def test_replication_reads_the_key_that_is_called_deprecated(call: Caller, upstr
         "replicate_deletion": True,
         "trigger": {"type": "manual"},
     }
-    number = call.made("/replication/policies", body)
-    found = call("GET", f"/replication/policies/{number}").json()
+    call.made("/replication/policies", body)
+    (found,) = call("GET", "/replication/policies").json()
     assert ("deletion" in found, found["dest_namespace_replace_count"]) == (False, -1)
     assert found["dest_registry"]["id"] == 0
     assert call("POST", "/replication/policies", body).status_code == 409
-    assert call("POST", "/replication/executions", {"policy_id": number}).status_code == 412
-    call("PUT", f"/replication/policies/{number}", {**body, "enabled": True})
-    assert call("POST", "/replication/executions", {"policy_id": number}).status_code == 201
 
 
 def test_a_robots_secret_is_harbors_own_is_shown_once_and_can_be_set(call: Caller) -> None:
@@ -242,7 +234,6 @@ def test_schedules_are_nothing_at_all_at_first_and_want_no_seconds(call: Caller)
         body = {"schedule": {"type": "Custom", "cron": "0 0 3 * * 0"}}
         assert [call("PUT", path, body).status_code for _ in range(2)] == [200, 200]
         assert call("GET", path).json()["schedule"]["cron"] == "0 0 3 * * 0"
-    assert call("POST", "/system/scanAll/schedule", body).status_code == 412
 
 
 def test_a_quota_is_ignored_where_quotas_are_off_and_zero_is_the_sites_default(call: Caller) -> None:
@@ -276,16 +267,10 @@ def test_a_preheat_network_is_told_by_its_endpoint_and_a_policy_by_the_number_in
     assert call("POST", path, {**policy, "filters": []}).status_code == 422
     assert call("POST", path, policy).status_code == 201
     assert call("PUT", f"{path}/p", policy).status_code == 404
-    found = call("GET", f"{path}/p").json()
+    (found,) = call("GET", path).json()
     assert call("PUT", f"{path}/p", {**policy, "id": found["id"]}).status_code == 200
     off = {**body, "id": number, "enabled": False}
     assert call("PUT", "/p2p/preheat/instances/a", off).status_code == 412
-
-
-def test_a_slash_in_a_repository_is_encoded_twice(call: Caller) -> None:
-    call.server.store.add("repository", {"name": "library/a/b", "project_id": 1})
-    assert call("GET", "/projects/library/repositories/a/b").status_code == 404
-    assert call("GET", "/projects/library/repositories/a%252Fb").json()["name"] == "library/a/b"
 
 
 def test_whoever_brings_the_session_back_is_asked_for_a_token(call: Caller) -> None:

@@ -138,20 +138,14 @@ def test_every_request_and_every_answer_is_as_described(
     judge(seen)
 
 
-def test_what_else_the_stand_in_answers_is_as_described(proxied: tuple[StandIn, str], tmp_path: Path) -> None:
-    server, url = proxied
-    number = server.store.all("project")[0]["project_id"]
-    server.store.add("repository", {"name": "library/a/b", "project_id": number})
+def test_what_else_the_stand_in_answers_is_as_described(proxied: tuple[StandIn, str]) -> None:
+    _, url = proxied
     found = []
-    for path in ("/health", "/systeminfo", "/configurations", "/ping", "/p2p/preheat/providers",
-                 "/projects/library/repositories", "/projects?name=lib", "/quotas"):  # fmt: skip
+    for path in ("/health", "/systeminfo", "/configurations", "/projects", "/quotas"):
         answer = httpx.get(f"{url}{path}", auth=("admin", PASSWORD))
         assert answer.status_code == 200, path
         assert answer.headers["x-simulated"] == "clusterlab"
         found += [("GET", path, *one) for one in violations(answer)]
-    assert httpx.head(
-        f"{url}/projects", params={"project_name": "library"}, auth=("admin", PASSWORD)
-    ).is_success
     assert found == []
     assert system.VERSION.endswith("-simulated")
 

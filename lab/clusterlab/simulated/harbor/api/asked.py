@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from .errors import ApiError, bad
+from .errors import ApiError, bad, missing
 from .store import Object, Store
 
 BASE = "/api/v2.0"
@@ -68,23 +68,28 @@ class Asked:
             )
         return value
 
+    def texts(self, *names: str) -> Object:
+        """Several texts of the body, by name."""
+        return {name: self.text(name) for name in names}
+
+    def flags(self, *names: str) -> Object:
+        """Several switches of the body, by name; off where not given."""
+        return {name: bool(self.body.get(name)) for name in names}
+
     def created(self, end: object, body: Any = None) -> Answer:
         """201, with where the new object is."""
         return Answer(201, body, {"Location": f"{self.path.rstrip('/')}/{quote(str(end))}"})
 
     def page(self, items: Sequence[Object]) -> Answer:
-        """A page of a list, with the total and the way to the others."""
-        total, size, page = len(items), self._number("page_size", USUAL_PAGE), self._number("page", 1)
+        """A page of a list, with the total."""
+        size, page = self._number("page_size", USUAL_PAGE), self._number("page", 1)
         if size > LARGEST_PAGE:
             raise ApiError(422, f"page_size in query should be less than or equal to {LARGEST_PAGE}")
-        links = [
-            f'<{self.path}?{urlencode({**self.query, "page": number, "page_size": size})}>; rel="{word}"'
-            for word, number in (("prev", page - 1), ("next", page + 1))
-            if number >= 1 and (number - 1) * size < total
-        ]
-        shown = list(items[(page - 1) * size : page * size])
-        headers = {"X-Total-Count": str(total)} | ({"Link": " , ".join(links)} if links else {})
-        return Answer(200, shown, headers)
+        return Answer(200, list(items[(page - 1) * size : page * size]), {"X-Total-Count": str(len(items))})
+
+    def numbered(self, kind: str) -> Object:
+        """The object of a kind whose number stands in the path. Raises ApiError."""
+        return one_of(self.store, kind, int(self.names["id"]))
 
     def _number(self, name: str, usual: int) -> int:
         text = self.query.get(name, str(usual))
@@ -121,27 +126,18 @@ def handler_of(asked: Asked) -> Handler:
     raise ApiError(404, f"path {asked.path} was not found")
 
 
-def keywords(asked: Asked) -> dict[str, str]:
-    """The exact matches of ``q=a=1,b=2``; a fuzzy one keeps its tilde."""
-    found = {}
-    for part in filter(None, asked.query.get("q", "").split(",")):
-        name, _, value = part.partition("=")
-        if not name or not value:
-            raise bad('the query string must contain "=" and the key/value cannot be empty')
-        found[name] = value
+def one_of(store: Store, kind: str, number: int) -> Object:
+    """The object of a kind that has this number. Raises ApiError."""
+    found = store.get(kind, number)
+    if found is None:
+        raise missing(f"{kind} {number} not found")
     return found
 
 
-def matching(asked: Asked, items: list[Object], fuzzy: str = "") -> list[Object]:
-    """The items that are as ``q`` asks; ``fuzzy`` names a parameter that matches a part of the field."""
-    for name, value in keywords(asked).items():
-        key = name.lower()
-        if value.startswith("~"):
-            items = [one for one in items if value[1:] in str(one.get(key, ""))]
-        else:
-            items = [one for one in items if str(one.get(key, "")) == value]
-    part = asked.query.get(fuzzy, "") if fuzzy else ""
-    return [one for one in items if part in str(one.get(fuzzy, ""))] if part else items
+def require_new(store: Store, kind: str, name: str) -> None:
+    """A name once. Raises ApiError."""
+    if store.named(kind, name):
+        raise ApiError(409, f"{kind} {name} already exists")
 
 
 def check_cron(text: str, of: str) -> None:

@@ -7,37 +7,30 @@ import re
 import time
 
 from . import projects
-from .asked import Answer, Asked, check_cron, matching, route
+from .asked import Answer, Asked, check_cron, one_of, route
 from .errors import ApiError, bad, missing
 from .store import Object, Store
 
 KIND, POLICY = "preheat instance", "preheat policy"
 NAME = re.compile(r"[a-zA-Z0-9]+(?:[._-][a-zA-Z0-9]+)*")
-VENDORS = ("dragonfly", "kraken")
-
-
-@route("GET", "/p2p/preheat/providers")
-def providers(_: Asked) -> Answer:
-    """The two there are."""
-    return Answer(200, [{"id": name, "name": name.title()} for name in VENDORS])
 
 
 @route("GET", "/p2p/preheat/instances")
 def instances(asked: Asked) -> Answer:
     """All of them."""
-    return asked.page([_shown(one) for one in matching(asked, asked.store.all(KIND))])
+    return asked.page([_shown(one) for one in asked.store.all(KIND)])
 
 
 @route("GET", "/p2p/preheat/instances/{name}")
 def instance(asked: Asked) -> Answer:
     """By name."""
-    return Answer(200, _shown(_named(asked.store, asked.names["name"])))
+    return Answer(200, _shown(_instance(asked)))
 
 
 @route("POST", "/p2p/preheat/instances")
 def create_instance(asked: Asked) -> Answer:
     """An endpoint once, whatever the name; nobody asks how it is."""
-    made = _instance(asked)
+    made = _read(asked)
     for other in asked.store.all(KIND):
         if other["endpoint"] == made["endpoint"]:
             raise ApiError(500, "internal server error")
@@ -50,10 +43,8 @@ def create_instance(asked: Asked) -> Answer:
 @route("PUT", "/p2p/preheat/instances/{name}")
 def update_instance(asked: Asked) -> Answer:
     """The number stands in the body. All is written, name and time too; two may share an endpoint."""
-    by_name, changed = _named(asked.store, asked.names["name"]), _instance(asked)
-    found = asked.store.get(KIND, asked.body.get("id") or 0)
-    if found is None:
-        raise missing(f"preheat instance {asked.body.get('id', 0)} not found")
+    by_name, changed = _instance(asked), _read(asked)
+    found = one_of(asked.store, KIND, asked.body.get("id") or 0)
     if not changed["enabled"] and _users(asked.store, found["id"]):
         words = "cannot be disabled as some preheat policies are using it"
         raise ApiError(412, f"Provider [{found['name']}] {words}")
@@ -74,7 +65,7 @@ def update_instance(asked: Asked) -> Answer:
 @route("DELETE", "/p2p/preheat/instances/{name}")
 def delete_instance(asked: Asked) -> Answer:
     """Not while a policy uses it."""
-    found = _named(asked.store, asked.names["name"])
+    found = _instance(asked)
     if _users(asked.store, found["id"]):
         words = "cannot be deleted as some preheat policies are using it"
         raise ApiError(412, f"Provider [{found['name']}] {words}")
@@ -90,18 +81,11 @@ def policies(asked: Asked) -> Answer:
     return asked.page([_shown_policy(asked.store, one) for one in found])
 
 
-@route("GET", "/projects/{project}/preheat/policies/{name}")
-def policy(asked: Asked) -> Answer:
-    """By name."""
-    return Answer(200, _shown_policy(asked.store, _policy(asked)))
-
-
 @route("POST", "/projects/{project}/preheat/policies")
 def create_policy(asked: Asked) -> Answer:
     """A name once in a project."""
-    made = _read_policy(asked)
-    number = _project(asked)
-    if any((one["project_id"], one["name"]) == (number, made["name"]) for one in asked.store.all(POLICY)):
+    made, number = _read_policy(asked), _project(asked)
+    if _policies(asked, number, made["name"]):
         raise ApiError(409, f"policy {made['name']} already exists")
     asked.store.add(POLICY, {**made, "project_id": number})
     return asked.created(made["name"])
@@ -111,8 +95,8 @@ def create_policy(asked: Asked) -> Answer:
 def update_policy(asked: Asked) -> Answer:
     """The number stands in the body; the name in the path is not looked at."""
     changed, number = _read_policy(asked), asked.body.get("id") or 0
-    found = asked.store.get(POLICY, number)
-    if found is None or found["project_id"] != _project(asked):
+    found = one_of(asked.store, POLICY, number)
+    if found["project_id"] != _project(asked):
         raise missing(f"preheat policy {number} not found")
     asked.store.put(POLICY, number, {**found, **changed})
     return Answer()
@@ -121,24 +105,18 @@ def update_policy(asked: Asked) -> Answer:
 @route("DELETE", "/projects/{project}/preheat/policies/{name}")
 def delete_policy(asked: Asked) -> Answer:
     """Gone."""
-    asked.store.remove(POLICY, _policy(asked)["id"])
-    return Answer()
+    for one in _policies(asked, _project(asked), asked.names["name"]):
+        asked.store.remove(POLICY, one["id"])
+        return Answer()
+    raise missing(f"preheat policy {asked.names['name']} not found")
 
 
-def _instance(asked: Asked) -> Object:
-    body, name = asked.body, asked.text("name")
-    if not NAME.fullmatch(name):
-        raise ApiError(500, f"name {name} is invalid")
+def _read(asked: Asked) -> Object:
+    _check_name(asked)
     return {
-        "name": name,
-        "description": asked.text("description"),
-        "vendor": asked.text("vendor"),
-        "endpoint": asked.text("endpoint"),
-        "auth_mode": asked.text("auth_mode"),
-        "auth_info": body.get("auth_info") or {},
-        "enabled": bool(body.get("enabled")),
-        "default": bool(body.get("default")),
-        "insecure": bool(body.get("insecure")),
+        **asked.texts("name", "description", "vendor", "endpoint", "auth_mode"),
+        **asked.flags("enabled", "default", "insecure"),
+        "auth_info": asked.body.get("auth_info") or {},
     }
 
 
@@ -149,11 +127,8 @@ def _shown(found: Object) -> Object:
 
 
 def _read_policy(asked: Asked) -> Object:
-    if not NAME.fullmatch(asked.text("name")):
-        raise ApiError(500, f"name {asked.text('name')} is invalid")
-    provider = asked.body.get("provider_id") or 0
-    if asked.store.get(KIND, provider) is None:
-        raise missing(f"preheat instance {provider} not found")
+    _check_name(asked)
+    provider = one_of(asked.store, KIND, asked.body.get("provider_id") or 0)["id"]
     for name in ("filters", "trigger"):
         if not isinstance(asked.body.get(name, ""), str):
             raise ApiError(
@@ -170,14 +145,15 @@ def _read_policy(asked: Asked) -> Object:
     if trigger.get("type") not in ("manual", "scheduled", "event_based"):
         raise bad("invalid trigger type")
     return {
-        "name": asked.text("name"),
-        "description": asked.text("description"),
+        **asked.texts("name", "description", "filters", "trigger", "extra_attrs"),
+        **asked.flags("enabled"),
         "provider_id": provider,
-        "filters": asked.text("filters"),
-        "trigger": asked.text("trigger"),
-        "extra_attrs": asked.text("extra_attrs"),
-        "enabled": bool(asked.body.get("enabled")),
     }
+
+
+def _check_name(asked: Asked) -> None:
+    if not NAME.fullmatch(asked.text("name")):
+        raise ApiError(500, f"name {asked.text('name')} is invalid")
 
 
 def _shown_policy(store: Store, found: Object) -> Object:
@@ -193,19 +169,14 @@ def _project(asked: Asked) -> int:
     return int(found["project_id"])
 
 
-def _policy(asked: Asked) -> Object:
-    number = _project(asked)
-    for one in asked.store.all(POLICY):
-        if (one["project_id"], one["name"]) == (number, asked.names["name"]):
-            return one
-    raise missing(f"preheat policy {asked.names['name']} not found")
+def _policies(asked: Asked, project: int, name: str) -> list[Object]:
+    return [one for one in asked.store.named(POLICY, name) if one["project_id"] == project]
 
 
-def _named(store: Store, name: str) -> Object:
-    for one in store.all(KIND):
-        if one["name"] == name:
-            return one
-    raise missing(f"preheat instance {name} not found")
+def _instance(asked: Asked) -> Object:
+    for one in asked.store.named(KIND, asked.names["name"]):
+        return one
+    raise missing(f"preheat instance {asked.names['name']} not found")
 
 
 def _users(store: Store, number: int) -> list[Object]:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from . import registries
-from .asked import Answer, Asked, matching, route
+from .asked import Answer, Asked, route
 from .errors import ApiError, bad, missing
 from .store import Object, Store
 from .system import configuration
@@ -14,10 +14,6 @@ from .system import configuration
 KIND = "project"
 NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 OF_PROXIES = ("proxy_speed_kb", "max_upstream_conn")
-PERMITTED = (
-    "ali-acr", "aws-ecr", "azure-acr", "docker-hub", "docker-registry", "github-ghcr", "google-gcr", "harbor",
-    "jfrog-artifactory",
-)  # fmt: skip
 UNLIMITED = -1
 BUILT_IN = "library"
 
@@ -54,16 +50,10 @@ def shown(store: Store, found: Object) -> Object:
     return {**found, "metadata": metadata, "repo_count": count, "cve_allowlist": {"items": []}}
 
 
-@route("HEAD", "/projects")
-def exists(asked: Asked) -> Answer:
-    """Is there one of this name?"""
-    return Answer(200 if named(asked.store, asked.query.get("project_name", "")) else 404)
-
-
 @route("GET", "/projects")
 def every(asked: Asked) -> Answer:
     """All of them for the administrator, the public ones for anybody; by name."""
-    found = sorted(matching(asked, asked.store.all(KIND), "name"), key=lambda one: str(one["name"]))
+    found = sorted(asked.store.all(KIND), key=lambda one: str(one["name"]))
     if not asked.user:
         found = [one for one in found if one["metadata"].get("public") == "true"]
     return asked.page([shown(asked.store, one) for one in found])
@@ -91,7 +81,8 @@ def create(asked: Asked) -> Answer:
         metadata = {key: value for key, value in metadata.items() if key not in OF_PROXIES}
     else:
         metadata.pop("enable_content_trust", None)
-        _check_upstream(asked.store, registry)
+        if asked.store.get(registries.KIND, registry) is None:
+            raise ApiError(500, f"failed to get the registry {registry}")
     if named(asked.store, name):
         raise ApiError(409, f"The project named {name} already exists")
     settings = configuration(asked.store)
@@ -102,8 +93,7 @@ def create(asked: Asked) -> Answer:
         _add_quota(asked.store, number, name, limit)
     if registry is not None:
         _keep_seven_days(asked.store, number)
-    by_name = asked.headers.get("x-resource-name-in-location", "").lower() == "true"
-    return asked.created(name if by_name else number)
+    return asked.created(number)
 
 
 @route("PUT", "/projects/{project}")
@@ -158,12 +148,7 @@ def quotas(asked: Asked) -> Answer:
 @route("PUT", "/quotas/{id}")
 def limit(asked: Asked) -> Answer:
     """Another limit."""
-    found = asked.store.get("quota", int(asked.names["id"]))
-    if found is None:
-        raise missing(f"quota {asked.names['id']} not found")
-    hard = asked.body.get("hard")
-    if not hard:
-        raise bad("hard required in body")
+    found, hard = asked.numbered("quota"), asked.body["hard"]
     _check_limit(hard["storage"])
     asked.store.put("quota", found["id"], {**found, "hard": hard})
     return Answer()
@@ -193,14 +178,6 @@ def _add_quota(store: Store, number: int, name: str, limit: int) -> None:
 def _check_limit(limit: Any) -> None:
     if not isinstance(limit, int) or limit < UNLIMITED or limit == 0 or limit > 2**50:
         raise bad(f"invalid value for resource storage: {limit}")
-
-
-def _check_upstream(store: Store, number: int) -> None:
-    found = store.get(registries.KIND, number)
-    if found is None:
-        raise ApiError(500, f"failed to get the registry {number}")
-    if found["type"] not in PERMITTED:
-        raise bad(f"unsupported registry type {found['type']}")
 
 
 def _keep_seven_days(store: Store, number: int) -> None:

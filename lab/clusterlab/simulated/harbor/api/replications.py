@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import registries
-from .asked import Answer, Asked, check_cron, matching, route
-from .errors import ApiError, bad, missing
-from .store import Object, Store, now
+from .asked import Answer, Asked, check_cron, one_of, require_new, route
+from .errors import ApiError, bad
+from .store import Object, Store
 
 KIND = "replication"
 LOCAL: Object = {"id": 0, "name": "Local", "type": "harbor", "url": "http://core:8080", "status": "healthy"}
@@ -15,31 +15,24 @@ LOCAL: Object = {"id": 0, "name": "Local", "type": "harbor", "url": "http://core
 
 @route("GET", "/replication/policies")
 def every(asked: Asked) -> Answer:
-    """``name`` is fuzzy; ``q=name=`` is exact."""
-    found = matching(asked, asked.store.all(KIND), "name")
-    return asked.page([_shown(asked.store, one) for one in found])
-
-
-@route("GET", "/replication/policies/{id}")
-def one(asked: Asked) -> Answer:
-    """By number."""
-    return Answer(200, _shown(asked.store, _get(asked)))
+    """All of them."""
+    return asked.page([_shown(asked.store, one) for one in asked.store.all(KIND)])
 
 
 @route("POST", "/replication/policies")
 def create(asked: Asked) -> Answer:
     """A name once."""
     made = _read(asked)
-    _refuse_double(asked.store, made["name"])
+    require_new(asked.store, KIND, made["name"])
     return asked.created(asked.store.add(KIND, made))
 
 
 @route("PUT", "/replication/policies/{id}")
 def update(asked: Asked) -> Answer:
     """All of it: what is left out has its default."""
-    found, changed = _get(asked), _read(asked)
+    found, changed = asked.numbered(KIND), _read(asked)
     if changed["name"] != found["name"]:
-        _refuse_double(asked.store, changed["name"])
+        require_new(asked.store, KIND, changed["name"])
     asked.store.put(KIND, found["id"], {**found, **changed})
     return Answer()
 
@@ -47,29 +40,8 @@ def update(asked: Asked) -> Answer:
 @route("DELETE", "/replication/policies/{id}")
 def delete(asked: Asked) -> Answer:
     """Gone."""
-    asked.store.remove(KIND, _get(asked)["id"])
+    asked.store.remove(KIND, asked.numbered(KIND)["id"])
     return Answer()
-
-
-@route("POST", "/replication/executions")
-def start(asked: Asked) -> Answer:
-    """Runs, and has succeeded at once: nothing is copied here."""
-    policy = asked.store.get(KIND, asked.body.get("policy_id") or 0)
-    if policy is None:
-        raise missing(f"replication policy {asked.body.get('policy_id')} not found")
-    if not policy["enabled"]:
-        raise ApiError(412, f"the policy {policy['id']} is disabled")
-    made = {"policy_id": policy["id"], "status": "Succeed", "trigger": "manual", "start_time": now()}
-    return asked.created(asked.store.add("execution", made))
-
-
-@route("GET", "/replication/executions/{id}")
-def execution(asked: Asked) -> Answer:
-    """What became of it."""
-    found = asked.store.get("execution", int(asked.names["id"]))
-    if found is None:
-        raise missing(f"replication execution {asked.names['id']} not found")
-    return Answer(200, {name: value for name, value in found.items() if not name.endswith("ion_time")})
 
 
 def _read(asked: Asked) -> dict[str, Any]:
@@ -80,23 +52,17 @@ def _read(asked: Asked) -> dict[str, Any]:
         raise bad("empty name")
     if bool(source) == bool(destination):
         raise bad("either src_registry or dest_registry should be empty and the other one shouldn't be empty")
-    registries.get(asked.store, source or destination)
+    one_of(asked.store, registries.KIND, source or destination)
     count = body.get("dest_namespace_replace_count")
     made: dict[str, Any] = {
-        "name": body["name"],
-        "description": asked.text("description"),
+        **asked.texts("name", "description", "dest_namespace"),
+        **asked.flags("deletion", "override", "enabled", "copy_by_chunk", "single_active_replication"),
         "src": source,
         "dest": destination,
-        "dest_namespace": asked.text("dest_namespace"),
         "dest_namespace_replace_count": -1 if count is None else count,
         "trigger": _trigger(body.get("trigger")),
         "filters": _filters(body.get("filters")),
-        "deletion": bool(body.get("deletion")),
-        "override": bool(body.get("override")),
-        "enabled": bool(body.get("enabled")),
         "speed": max(0, body.get("speed") or 0),
-        "copy_by_chunk": bool(body.get("copy_by_chunk")),
-        "single_active_replication": bool(body.get("single_active_replication")),
     }
     if made["single_active_replication"] and (made["trigger"] or {}).get("type") == "event_based":
         raise ApiError(500, "single active replication is not allowed for event_based triggers")
@@ -139,19 +105,7 @@ def _filters(filters: list[Object] | None) -> list[Object]:
 def _shown(store: Store, found: Object) -> Object:
     said = {name: value for name, value in found.items() if name not in ("src", "dest")}
     for name, number in (("src_registry", found["src"]), ("dest_registry", found["dest"])):
-        said[name] = registries.shown(registries.get(store, number)) if number else LOCAL
+        said[name] = registries.shown(one_of(store, registries.KIND, number)) if number else LOCAL
     said["replicate_deletion"] = found["deletion"]
     left_out = [name for name in ("deletion", "replicate_deletion", "override", "enabled") if not said[name]]
     return {name: v for name, v in said.items() if v is not None and v != [] and name not in left_out}
-
-
-def _get(asked: Asked) -> Object:
-    found = asked.store.get(KIND, int(asked.names["id"]))
-    if found is None:
-        raise missing(f"replication policy {asked.names['id']} not found")
-    return found
-
-
-def _refuse_double(store: Store, name: str) -> None:
-    if any(one["name"] == name for one in store.all(KIND)):
-        raise ApiError(409, f"replication policy {name} already exists")

@@ -22,32 +22,20 @@ def read_gc(asked: Asked) -> Answer:
     found = asked.store.get(KIND, GC)
     if found is None:
         return Answer()
-    times = {name: found[name] for name in ("creation_time", "update_time") if name in found}
-    return Answer(
-        200,
-        {
-            "id": GC,
-            "job_name": "",
-            "job_kind": found["schedule"]["cron"],
-            "job_parameters": json.dumps({**found["parameters"], "time_window": 2}),
-            "job_status": "",
-            "deleted": False,
-            "schedule": found["schedule"],
-            **times,
-        },
-    )
+    parameters = json.dumps({**found["parameters"], "time_window": 2})
+    said = {"id": GC, "job_kind": found["schedule"]["cron"], "job_parameters": parameters, "deleted": False}
+    return Answer(200, {**said, "schedule": found["schedule"]})
 
 
 @route("PUT", "/system/gc/schedule")
 def write_gc(asked: Asked) -> Answer:
     """Safe to repeat."""
-    return _write_gc(asked, Answer())
-
-
-@route("POST", "/system/gc/schedule")
-def create_gc(asked: Asked) -> Answer:
-    """The same, or a run at once."""
-    return _write_gc(asked, asked.created(GC))
+    parameters: Object = asked.body.get("parameters") or {}
+    workers: Any = parameters.get("workers", 1)
+    if not isinstance(workers, int) or not 0 < workers <= MOST_WORKERS:
+        words = "Workers must be greater than 0 and less than or equal to 10."
+        raise bad(f"Error: Invalid number of workers:{workers}. {words}")
+    return _write(asked, GC, "gc", parameters)
 
 
 @route("GET", "/system/scanAll/schedule")
@@ -62,59 +50,20 @@ def read_scan(asked: Asked) -> Answer:
 def write_scan(asked: Asked) -> Answer:
     """Safe to repeat."""
     _require_scanner(asked)
-    kind, cron = _schedule(asked)
-    if kind == "Manual":
-        raise bad("fail to update scan all schedule as wrong schedule type: Manual")
-    return _keep_scan(asked, kind, cron, Answer())
+    return _write(asked, SCAN, "scan all", {})
 
 
-@route("POST", "/system/scanAll/schedule")
-def create_scan(asked: Asked) -> Answer:
-    """Only where there is none."""
-    _require_scanner(asked)
-    kind, cron = _schedule(asked)
-    if kind in ("None", "Manual"):
-        return asked.created(SCAN)
-    if asked.store.get(KIND, SCAN) is not None:
-        words = (
-            "fail to set schedule for scan all as always had one, "
-            "please delete it firstly then to re-schedule"
-        )
-        raise ApiError(412, words)
-    return _keep_scan(asked, kind, cron, asked.created(SCAN))
-
-
-def _keep_scan(asked: Asked, kind: str, cron: str, answer: Answer) -> Answer:
-    if kind == "None":
-        asked.store.remove(KIND, SCAN)
-    else:
-        check_cron(cron, "scan all")
-        asked.store.put(KIND, SCAN, {"schedule": {"type": kind, "cron": cron}, "parameters": {}})
-    return answer
-
-
-def _write_gc(asked: Asked, answer: Answer) -> Answer:
-    kind, cron = _schedule(asked)
-    parameters: Object = asked.body.get("parameters") or {}
-    workers: Any = parameters.get("workers", 1)
-    if not isinstance(workers, int) or not 0 < workers <= MOST_WORKERS:
-        words = "Workers must be greater than 0 and less than or equal to 10."
-        raise bad(f"Error: Invalid number of workers:{workers}. {words}")
-    if kind == "None":
-        asked.store.remove(KIND, GC)
-    elif kind in BY_CLOCK:
-        check_cron(cron, "gc")
-        asked.store.put(KIND, GC, {"schedule": {"type": kind, "cron": cron}, "parameters": parameters})
-    return answer
-
-
-def _schedule(asked: Asked) -> tuple[str, str]:
+def _write(asked: Asked, number: int, of: str, parameters: Object) -> Answer:
     schedule = asked.body.get("schedule") or {}
     kind, cron = schedule.get("type") or "", schedule.get("cron") or ""
-    if kind not in (*BY_CLOCK, "None", "Manual", "Schedule"):
-        words = "[Hourly Daily Weekly Custom Manual None Schedule]"
-        raise ApiError(422, f"schedule.type in body should be one of {words}")
-    return kind, cron
+    if kind == "None":
+        asked.store.remove(KIND, number)
+        return Answer()
+    if kind not in BY_CLOCK:
+        raise ApiError(422, f"schedule.type in body should be one of {[*BY_CLOCK, 'None']}")
+    check_cron(cron, of)
+    asked.store.put(KIND, number, {"schedule": {"type": kind, "cron": cron}, "parameters": parameters})
+    return Answer()
 
 
 def _require_scanner(asked: Asked) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from . import preheat, projects, registries, replications, repositories, robots, schedules, system, tags
+from . import preheat, projects, registries, replications, robots, schedules, system, tags
 from .asked import BASE, Answer, Asked, handler_of
 from .errors import ApiError
 from .faults import Faults
@@ -25,12 +25,12 @@ from .store import Store
 SAFE = ("GET", "HEAD", "OPTIONS")
 ADMIN = "admin"
 # Served to anybody, and in read-only mode.
-OPEN = (f"{BASE}/ping", f"{BASE}/health", f"{BASE}/systeminfo", f"{BASE}/projects")
+OPEN = (f"{BASE}/health", f"{BASE}/systeminfo", f"{BASE}/projects")
 ALWAYS_WRITABLE = f"{BASE}/configurations"
 SESSION = "sid"
 LOGIN, TOKEN = "/c/login", "X-Harbor-CSRF-Token"
 # Each registers what it serves.
-SERVED = (preheat, projects, registries, replications, repositories, robots, schedules, system, tags)
+SERVED = (preheat, projects, registries, replications, robots, schedules, system, tags)
 
 
 class StandIn(ThreadingHTTPServer):

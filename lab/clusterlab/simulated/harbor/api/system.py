@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from .asked import Answer, Asked, route
 from .errors import ApiError
-from .store import Object, Store, now
+from .store import Object, Store
 
 VERSION = "v2.15.2-simulated"
 USUAL: Object = {
@@ -49,12 +49,6 @@ def reachable(url: str) -> bool:
         connection.close()
 
 
-@route("GET", "/ping")
-def ping(_: Asked) -> Answer:
-    """Anybody may."""
-    return Answer(200, "Pong")
-
-
 @route("GET", "/users/current/permissions")
 def permissions(_: Asked) -> Answer:
     """Whoever has logged in may ask; without a scope there are none to tell."""
@@ -82,17 +76,9 @@ def health(asked: Asked) -> Answer:
 def systeminfo(asked: Asked) -> Answer:
     """Its version says that it is simulated."""
     settings = configuration(asked.store)
-    said: Object = {"auth_mode": settings["auth_mode"], "harbor_version": VERSION, "self_registration": False}
-    if asked.user:
-        said |= {
-            "banner_message": "",
-            "current_time": now(),
-            "has_ca_root": False,
-            "project_creation_restriction": "adminonly",
-            "read_only": settings["read_only"],
-            "registry_storage_provider_name": "filesystem",
-        }
-    return Answer(200, said)
+    return Answer(
+        200, {"auth_mode": settings["auth_mode"], "harbor_version": VERSION, "self_registration": False}
+    )
 
 
 @route("GET", "/configurations")

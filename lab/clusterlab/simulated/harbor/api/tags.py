@@ -12,7 +12,6 @@ from .store import Object
 
 RETENTION, IMMUTABLE = "retention", "immutable"
 MOST_RULES = 15
-TEMPLATES = ("latestPushedK", "latestPulledN", "nDaysSinceLastPush", "nDaysSinceLastPull", "always")
 
 
 @route("POST", "/retentions")
@@ -62,31 +61,16 @@ def update_retention(asked: Asked) -> Answer:
     return Answer()
 
 
-@route("DELETE", "/retentions/{id}")
-def delete_retention(asked: Asked) -> Answer:
-    """The project forgets its number, too."""
-    found = _get_retention(asked)
-    if found is None:
-        raise bad(f"bad request: {_gone(asked)}")
-    project = asked.store.get(projects.KIND, found["scope"]["ref"])
-    if project is not None:
-        project["metadata"].pop("retention_id", None)
-        asked.store.put(projects.KIND, project["project_id"], project)
-    asked.store.remove(RETENTION, found["id"])
-    return Answer()
-
-
 @route("GET", "/projects/{project}/immutabletagrules")
 def immutables(asked: Asked) -> Answer:
     """Of one project."""
-    number = projects.get(asked, asked.names["project"])["project_id"]
-    return asked.page([_shown(one) for one in asked.store.of_project(IMMUTABLE, number)])
+    return asked.page([_shown(one) for one in asked.store.of_project(IMMUTABLE, _project(asked))])
 
 
 @route("POST", "/projects/{project}/immutabletagrules")
 def create_immutable(asked: Asked) -> Answer:
     """Born enabled, whatever the body says."""
-    number = projects.get(asked, asked.names["project"])["project_id"]
+    number = _project(asked)
     rule = {**_rule(asked), "project_id": number}
     if any(_same(one, rule) for one in asked.store.of_project(IMMUTABLE, number)):
         raise ApiError(409, "immutable rule already exists")
@@ -112,6 +96,10 @@ def delete_immutable(asked: Asked) -> Answer:
     return Answer()
 
 
+def _project(asked: Asked) -> int:
+    return int(projects.get(asked, asked.names["project"])["project_id"])
+
+
 def _get_retention(asked: Asked) -> Object | None:
     found = asked.store.get(RETENTION, int(asked.names["id"])) or {}
     return {name: value for name, value in found.items() if not name.endswith("_time")} or None
@@ -126,27 +114,16 @@ def _retention(asked: Asked) -> Object:
     rules, scope, trigger = body.get("rules") or [], body.get("scope") or {}, body.get("trigger") or {}
     if len(rules) > MOST_RULES:
         raise bad(f"only {MOST_RULES} rules are allowed at most")
-    if scope.get("level") != "project":
-        raise bad(f"scope {scope.get('level')} is not support")
     bare = [json.dumps({**rule, "id": 0}, sort_keys=True) for rule in rules]
     if len(set(bare)) < len(bare):
         raise ApiError(409, "rule 1 is conflict with rule 0")
-    for rule in rules:
-        if rule.get("template") not in TEMPLATES:
-            raise bad(f"rule template {rule.get('template')} not found")
-    cron = (trigger.get("settings") or {}).get("cron")
-    if not isinstance(cron, str):
-        raise bad("invalid cron type for scheduled tag retention: must be a string")
-    if cron:
+    if cron := trigger["settings"]["cron"]:
         check_cron(cron, "tag retention")
     return {"algorithm": body.get("algorithm", "or"), "rules": rules, "trigger": trigger, "scope": scope}
 
 
 def _get_immutable(asked: Asked) -> Object:
-    number = projects.get(asked, asked.names["project"])["project_id"]
-    found = asked.store.get(IMMUTABLE, int(asked.names["id"]))
-    if found is None:
-        raise missing(f"immutable rule {asked.names['id']} not found")
+    number, found = _project(asked), asked.numbered(IMMUTABLE)
     if found["project_id"] != number:
         raise missing(f"project id {number} does not match")
     return found
