@@ -16,6 +16,17 @@ from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make,
 
 KIND = "replication"
 PATH = "/replication/policies"
+# Fields that Harbor keeps as they are declared: its name for each, and what it means by leaving it out.
+PLAIN: dict[str, tuple[str, Any]] = {
+    "description": ("description", ""),
+    "namespace": ("dest_namespace", ""),
+    "replace_count": ("dest_namespace_replace_count", -1),
+    "override": ("override", False),
+    "enabled": ("enabled", False),
+    "speed_kbps": ("speed", 0),
+    "by_chunk": ("copy_by_chunk", False),
+    "one_at_a_time": ("single_active_replication", False),
+}
 
 
 def look(site: Site) -> dict[str, Found]:
@@ -58,42 +69,29 @@ def _delete(site: Site, name: str, where: str) -> None:
 
 def _wanted(one: Replication) -> dict[str, Any]:
     return {
-        "description": one.description,
         "source": one.source,
         "destination": one.destination,
-        "namespace": one.namespace,
-        "replace_count": one.replace_count,
         "trigger": one.trigger,
         "cron": one.cron,
         "filters": sorted(
             _filter_words(part.type, part.value, excludes=part.excludes) for part in one.filters
         ),
         "deletions": one.deletions,
-        "override": one.override,
-        "enabled": one.enabled,
-        "speed_kbps": one.speed_kbps,
-        "by_chunk": one.by_chunk,
-        "one_at_a_time": one.one_at_a_time,
+        **{name: getattr(one, name) for name in PLAIN},
     }
 
 
 def _canonical(site: Site, found: Found) -> dict[str, Any]:
     trigger = found.get("trigger") or {}
+    there = {name: found.get(key) for name, (key, _) in PLAIN.items()}
     return {
-        "description": found.get("description", ""),
         "source": _end(site, found.get("src_registry")),
         "destination": _end(site, found.get("dest_registry")),
-        "namespace": found.get("dest_namespace", ""),
-        "replace_count": found.get("dest_namespace_replace_count", -1),
         "trigger": trigger.get("type", "manual"),
         "cron": (trigger.get("trigger_settings") or {}).get("cron", ""),
         "filters": sorted(_found_filter(part) for part in found.get("filters") or []),
         "deletions": bool(found.get("replicate_deletion")),
-        "override": bool(found.get("override")),
-        "enabled": bool(found.get("enabled")),
-        "speed_kbps": found.get("speed") or 0,
-        "by_chunk": bool(found.get("copy_by_chunk")),
-        "one_at_a_time": bool(found.get("single_active_replication")),
+        **{name: PLAIN[name][1] if value is None else value for name, value in there.items()},
     }
 
 
@@ -122,20 +120,13 @@ def _body(site: Site, one: Replication) -> dict[str, Any]:
     trigger: dict[str, Any] = {"type": one.trigger, "trigger_settings": {"cron": one.cron}}
     return {
         "name": one.name,
-        "description": one.description,
+        **{key: getattr(one, name) for name, (key, _) in PLAIN.items()},
         **({"src_registry": end} if one.source else {"dest_registry": end}),
-        "dest_namespace": one.namespace,
-        "dest_namespace_replace_count": one.replace_count,
         "trigger": trigger,
         "filters": [_filter_body(part) for part in one.filters],
         # The handler reads the one that the description calls deprecated.
         "deletion": one.deletions,
         "replicate_deletion": one.deletions,
-        "override": one.override,
-        "enabled": one.enabled,
-        "speed": one.speed_kbps,
-        "copy_by_chunk": one.by_chunk,
-        "single_active_replication": one.one_at_a_time,
     }
 
 
