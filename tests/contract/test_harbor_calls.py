@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_a
 from tests.support.harbor_play import NOTHING, applied, everything, rotated
 
 from clusterctl.registry.harbor import client
+from clusterlab.simulated.harbor.api.asked import ROUTES
 from clusterlab.simulated.harbor.api.server import StandIn
 
 from .harbor_calls import listed_calls
@@ -57,3 +59,14 @@ def test_the_calls_that_are_made_are_those_that_are_listed(
     listed = list(listed_calls())
     assert [one for one in sorted(made) if not any(each.matches(*one) for each in listed)] == []
     assert [each for each in listed if not any(each.matches(*one) for one in made)] == []
+
+
+def test_the_stand_in_takes_no_other_call_than_those_and_the_one_for_its_version() -> None:
+    called = {(one.method, re.sub(r"\{\w+\}", "1", one.path)) for one in listed_calls()}
+    called.add(("GET", "/systeminfo"))
+    idle = [
+        (method, pattern.pattern)
+        for method, pattern, _ in ROUTES
+        if not any(method == verb and pattern.fullmatch(path) for verb, path in called)
+    ]
+    assert idle == []

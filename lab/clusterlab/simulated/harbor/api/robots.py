@@ -47,12 +47,6 @@ def every(asked: Asked) -> Answer:
     return asked.page([_shown(asked.store, one) for one in found])
 
 
-@route("GET", "/robots/{id}")
-def one(asked: Asked) -> Answer:
-    """By number."""
-    return Answer(200, _shown(asked.store, asked.numbered(KIND)))
-
-
 @route("POST", "/robots")
 def create(asked: Asked) -> Answer:
     """``secret`` and ``disable`` of the body are not read."""
