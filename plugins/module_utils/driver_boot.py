@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""What must stand after a boot as well: persistence mode and nvidia_peermem. Facts in, files out."""
+"""What must stand after a boot as well: persistence mode, modules, IMEX's nodes. Facts in, files out."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ PEERMEM_AT_BOOT = "etc/modules-load.d/clusterctl-nvidia-peermem.conf"
 DMA_BUF_KERNEL = "5.12"
 # Only the RDMA stack of MLNX_OFED and DOCA has it: nvidia_peermem does not load without.
 PEER_MEMORY = "ib_register_peer_memory_client"
+
+# How NVLSM reaches the NVSwitches.
+UMAD = "ib_umad"
+UMAD_AT_BOOT = "etc/modules-load.d/clusterctl-ib-umad.conf"
+# One address a line, and no comments.
+IMEX_NODES = "etc/nvidia-imex/nodes_config.cfg"
+
+
+def imex_nodes(root: Path) -> list[str]:
+    """The nodes that IMEX is configured for, in the order of the file."""
+    return read_text(root / IMEX_NODES).split()
 
 
 def packaged_unit(root: Path, unit: str) -> str:

@@ -30,6 +30,7 @@ OWED = "run/clusterctl/driver-modules"
 # What was stopped for the reload and is not started yet, in the order in which it was stopped.
 STOPPED = "run/clusterctl/driver-stopped"
 FABRIC_MANAGER = "nvidia-fabricmanager"
+IMEX = "nvidia-imex"
 
 
 def kernel_words(run: RunFull) -> str:
@@ -180,10 +181,10 @@ def reload_modules(node: Node, version: str, services: list[str]) -> str:
         return f"the GPUs are in use by {users}"
     stop_holders(node, holders, services)
     stays = unload(node)
-    if stays:  # Fabric Manager of the new version refuses the old module: it waits for the reboot
+    if stays:  # Fabric Manager and IMEX of the new version refuse the old module: they wait for the reboot
         if failed := load_again(node):
             stays += f"; meanwhile these are not loaded: {', '.join(failed)}"
-        start_stopped(node, (FABRIC_MANAGER,))
+        start_stopped(node, (FABRIC_MANAGER, IMEX))
     else:
         load(node, version)
     return stays

@@ -5,16 +5,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import (
+    IMEX,
+    NVLSM,
+    nvlink_fabric,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import NAME, Builds
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import refusal
+
+WITHOUT_FABRIC = (
+    "set nvidia_driver_source: cuda, or nvidia_driver_fabric_manager: false to do without the fabric"
+)
+NODE_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]*")
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,14 @@ class Request:
     kernel_header_packages: list[str]
     load: bool
     existing: str
+    imex_nodes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Facts:
     """What the node is. `available`: the source's versions by package; `record`: what we did before.
 
+    `nvswitch_bridges`: adapters that lead to NVSwitches; `imex_nodes`: the nodes that IMEX is configured for.
     `builds`: prebuilt modules, installed and offered; `kernel_metapackages`: the kernel of each by flavour.
     """
 
@@ -55,6 +68,8 @@ class Facts:
     runfile: bool
     available: dict[str, list[str]]
     secure_boot: bool = False
+    nvswitch_bridges: int = 0
+    imex_nodes: list[str] = field(default_factory=list)
     builds: Builds = field(default_factory=dict)
     kernel_metapackages: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +78,7 @@ class Facts:
 class Plan:
     """What is to be done. `packages`: exact version by name, empty for any; `problems`: why it cannot be.
 
+    `nvlsm`: whether Fabric Manager needs NVLSM; `imex`: whether IMEX does what Fabric Manager does elsewhere.
     `signing`: whether Secure Boot must trust the key of modules that are built here.
     `reboot`: why only a reboot brings the driver, empty otherwise; `warnings`: what the operator should know.
     """
@@ -73,6 +89,8 @@ class Plan:
     remove: list[str] = field(default_factory=list)
     hold: list[str] = field(default_factory=list)
     fabric_manager: bool = False
+    nvlsm: bool = False
+    imex: bool = False
     transaction: bool = False
     activation: bool = False
     refresh: bool = False
@@ -100,7 +118,7 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
     if plan.problems:
         return plan
 
-    plan.fabric_manager = _wants_fabric_manager(request, facts)
+    _choose_fabric(request, facts, compat, plan)
     driver = _fill(packages[request.scope][request.flavor], request)
     prebuilt = _prebuilt(packages, request.flavor, request)
     plan.version = _version(driver[0], prebuilt, request, facts, plan)
@@ -108,11 +126,11 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
         return plan
     if prebuilt:
         _choose_prebuilt(prebuilt, facts, plan)
-    exact = driver + (_fabric_manager(packages, request, facts, plan) if plan.fabric_manager else [])
+    exact = driver + _fabric(packages, request, facts, plan)
     for alternatives in exact:
         _choose(alternatives, request, facts, plan)
     _choose_skewed(_foreign(packages, request, facts), request, facts, compat, plan)
-    for name in _unversioned(packages, request, facts):
+    for name in [*_unversioned(packages, request, facts), *_with_nvlsm(packages, facts, compat, plan)]:
         plan.packages.setdefault(name, "")
     plan.remove = _removals(packages, request, facts, compat, plan)
     plan.missing = sorted(
@@ -124,17 +142,26 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
         return plan
     released = (set(facts.record.get("held", [])) & facts.held) - set(plan.hold)
     plan.transaction = bool(plan.missing or plan.remove or released or set(plan.hold) - facts.held)
-    plan.activation = request.load and (
+    loading = request.load and (
         facts.nouveau
         or facts.loaded != plan.version
         or facts.loaded_flavor not in ("", request.flavor)
         or bool(plan.missing or plan.remove)
     )
-    plan.signing = facts.secure_boot and packages["dkms"] and plan.activation
+    # Another list of nodes restarts IMEX, and with it what jobs have imported of other nodes is gone.
+    plan.activation = loading or (
+        request.load and imex_differs(plan.imex, request.imex_nodes, facts.imex_nodes)
+    )
+    plan.signing = facts.secure_boot and packages["dkms"] and loading
     return plan
 
 
-def driver_packages(installed: dict[str, str], compat: dict[str, Any]) -> list[str]:
+def imex_differs(imex: bool, wanted: list[str], configured: list[str]) -> bool:
+    """Whether IMEX must be told its nodes; without any declared, others such as Slurm tell it."""
+    return imex and bool(wanted) and configured != wanted
+
+
+def driver_packages(installed: Iterable[str], compat: dict[str, Any]) -> list[str]:
     """Installed packages that move with the driver."""
     return matching(installed, compat["driver_packages"], compat["other_packages"])
 
@@ -174,16 +201,64 @@ def _check_hardware(request: Request, facts: Facts, compat: dict[str, Any], plan
         )
 
 
-def _wants_fabric_manager(request: Request, facts: Facts) -> bool:
-    return facts.nvswitches > 0 if request.fabric_manager == "auto" else request.fabric_manager == "true"
+def _choose_fabric(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> None:
+    """Fabric Manager where this node manages its switches, with NVLSM or not; IMEX where its rack does."""
+    fabric = nvlink_fabric(facts.gpus, facts.nvswitches, facts.nvswitch_bridges, compat)
+    plan.imex = fabric == IMEX
+    asked = request.fabric_manager
+    plan.fabric_manager = asked == "true" or (asked == "auto" and bool(fabric) and not plan.imex)
+    plan.nvlsm = plan.fabric_manager and fabric == NVLSM
+    if plan.imex and plan.fabric_manager:
+        _problem(
+            plan,
+            "the switch trays of this rack run Fabric Manager, and its nodes cannot",
+            "set nvidia_driver_fabric_manager: auto",
+        )
+    if unfit := [node for node in request.imex_nodes if not NODE_ADDRESS.fullmatch(node)]:
+        _problem(
+            plan,
+            f"nvidia_driver_imex_nodes has {unfit[0]!r}",
+            "list one address or host name per node of the NVLink domain",
+        )
+
+
+def _fabric(packages: dict[str, Any], request: Request, facts: Facts, plan: Plan) -> list[list[str]]:
+    """What the node's NVLink fabric needs in the driver's version."""
+    found: list[list[str]] = []
+    if plan.fabric_manager:
+        found += _fabric_manager(packages, request, facts, plan)
+    if plan.nvlsm:
+        if packages["fabric_manager"] and not packages["nvlsm"]:
+            _problem(
+                plan,
+                f"{facts.os['name']} packages no NVLSM, and Fabric Manager of this node needs it",
+                WITHOUT_FABRIC,
+            )
+        found += _fill(packages["nvlsm"], request)
+    if plan.imex:
+        if not packages["imex"]:
+            _problem(
+                plan,
+                f"{facts.os['name']} packages no IMEX, and this node is one of a rack that needs it",
+                "set nvidia_driver_source: cuda",
+            )
+        found += _fill(packages["imex"], request)
+    return found
+
+
+def _with_nvlsm(packages: dict[str, Any], facts: Facts, compat: dict[str, Any], plan: Plan) -> list[str]:
+    """What NVLSM needs in versions of their own; others' packages, as OFED's, stay as they are."""
+    names = packages["with_nvlsm"] if plan.nvlsm else []
+    return [name for name in names if name in compat["held_with_driver"] or name not in facts.installed]
 
 
 def _fabric_manager(packages: dict[str, Any], request: Request, facts: Facts, plan: Plan) -> list[list[str]]:
     if not packages["fabric_manager"]:
+        switches = f"{facts.nvswitches} NVSwitches" if facts.nvswitches else "an NVLink fabric to manage"
         _problem(
             plan,
-            f"{facts.os['name']} packages no Fabric Manager, and this node has {facts.nvswitches} NVSwitches",
-            "set nvidia_driver_source: cuda, or nvidia_driver_fabric_manager: false to do without the fabric",
+            f"{facts.os['name']} packages no Fabric Manager, and this node has {switches}",
+            WITHOUT_FABRIC,
         )
     return _fill(packages["fabric_manager"], request)
 
@@ -350,6 +425,8 @@ def _removals(
 ) -> list[str]:
     """Packages of another branch, and the other flavour's own: apt must be told, or it keeps what it can."""
     foreign = _foreign(packages, request, facts)
+    if plan.nvlsm:  # libnvsdm-570 became libnvsdm: both have the same files
+        foreign |= {name for names in _fill(packages["nvlsm"], request) for name in names}
     return sorted(
         name
         for name in driver_packages(facts.installed, compat)
@@ -408,7 +485,7 @@ def _holds(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -
     if not request.hold:
         return []
     present = {name for name in facts.installed if name not in plan.remove} | set(plan.packages)
-    names = set(matching(present, compat["driver_packages"], compat["other_packages"]))
+    names = set(driver_packages(present, compat)) | set(matching(present, compat["held_with_driver"]))
     if request.hold_kernel:
         names |= set(matching(present, compat["kernel_metapackages"]))
     return sorted(names)

@@ -23,6 +23,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import settings
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
 TIMEOUT_S = 10
@@ -226,6 +227,7 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
         },
         "gpus": gpu_node.gpus(devices),
         "nvswitches": len(gpu_node.nvswitches(devices)),
+        "nvswitch_bridges": len(nvswitch_bridges(root, devices)),
         "rdma_adapters": len(gpu_node.rdma_adapters(devices)),
         "headers_missing": [name for name in wanted if name not in offered],
         "firewalls": firewall(run),

@@ -9,6 +9,12 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import (
+    IMEX,
+    NVLSM,
+    is_of,
+    nvlink_fabric,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
 )
@@ -181,12 +187,7 @@ def _hardware(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, A
     ids = sorted({gpu["device"] for gpu in facts["gpus"]})
     if len(ids) > 1:
         found.append(finding("warning", "GPUs", f"models {', '.join(ids)}", "one model", "check the slots"))
-    if wanted["nvswitches"] == "true" and not facts["nvswitches"]:
-        found.append(
-            finding(
-                "error", "NVSwitch", "none on the PCI bus", "some", "check the BMC, cold start the machine"
-            )
-        )
+    found += _nvlink_fabric(facts, wanted, compat)
     limits = compat["open_kernel_modules"]
     numbers = [int(device, 16) for device in ids if device]
     if wanted["driver_flavor"] == "open" and numbers and numbers[0] < limits["first_device_id"]:
@@ -200,6 +201,48 @@ def _hardware(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, A
             )
         )
     return found
+
+
+def _nvlink_fabric(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    """Whether what leads to the NVLink switches is there, and what an unusual fabric needs of the node."""
+    fabric = nvlink_fabric(facts["gpus"], facts["nvswitches"], facts["nvswitch_bridges"], compat)
+    if fabric == IMEX:
+        with_manager = matching(facts["packages"], ["nvidia-fabricmanager*"])
+        manager = f"{with_manager[0]} is installed, and the rack's" if with_manager else "the rack's"
+        return [
+            finding(
+                "warning" if with_manager else "info",
+                "NVLink fabric",
+                f"{manager} switch trays run Fabric Manager",
+                "nvidia-imex on the node, and no Fabric Manager",
+                "systemctl disable --now nvidia-fabricmanager: it fails here"
+                if with_manager
+                else "set nvidia_driver_imex_nodes to run nvidia-imex always, not only for a job of Slurm or "
+                "Kubernetes",
+            )
+        ]
+    if fabric == NVLSM:
+        expected = "Fabric Manager with NVLSM"
+        reached = f"{facts['nvswitch_bridges']} adapters lead to the NVSwitches"
+        return [finding("info", "NVLink fabric", reached, expected, "nothing to do: apply installs it")]
+    if wanted["nvswitches"] == "true" and not fabric:
+        remedy = "check the BMC, cold start the machine"
+        return [
+            finding(
+                "error", "NVSwitch", "none on the PCI bus, and no adapter that leads to one", "some", remedy
+            )
+        ]
+    if not fabric and is_of(NVLSM, facts["gpus"], compat):
+        return [
+            finding(
+                "warning",
+                "NVLink fabric",
+                "GPUs of an HGX board with NVSwitches, and no adapter that leads to them",
+                "a ConnectX adapter whose vital product data names SW_MNG, or sudo to read it",
+                "check the BMC and lspci -d 15b3:; of a virtual machine the host runs Fabric Manager",
+            )
+        ]
+    return []
 
 
 def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:

@@ -14,11 +14,15 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import (
     DROP_IN,
     HEAD,
+    IMEX_NODES,
     PEERMEM,
     PEERMEM_AT_BOOT,
     PERSISTENCE,
+    UMAD,
+    UMAD_AT_BOOT,
     WANTED_AT_BOOT,
     has_peer_memory,
+    imex_nodes,
     needs_peermem,
     packaged_unit,
     persistence_drop_in,
@@ -26,6 +30,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot imp
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_node import Node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_reload import (
     FABRIC_MANAGER,
+    IMEX,
     differs,
     kernel_words,
     settle_modules,
@@ -35,6 +40,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import
     ask,
     busy_reasons,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import imex_differs
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
     RunFull,
     journal,
@@ -64,6 +70,16 @@ options:
     choices: [auto, "true", "false"]
     default: auto
   fabric_manager: {description: Whether Fabric Manager runs., type: bool, default: false}
+  nvlsm:
+    description: Whether Fabric Manager starts NVLSM, which needs the kernel module ib_umad.
+    type: bool
+    default: false
+  imex: {description: Whether the node is one of a rack that runs IMEX., type: bool, default: false}
+  imex_nodes:
+    description: Nodes of the NVLink domain that IMEX runs for; without any its service is left alone.
+    type: list
+    elements: str
+    default: []
   services:
     description: Units that hold the device in the order to stop them.
     type: list
@@ -111,6 +127,9 @@ ARGUMENTS: dict[str, Any] = {
     "persistence": {"type": "bool", "default": True},
     "peermem": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
     "fabric_manager": {"type": "bool", "default": False},
+    "nvlsm": {"type": "bool", "default": False},
+    "imex": {"type": "bool", "default": False},
+    "imex_nodes": {"type": "list", "elements": "str", "default": []},
     "services": {"type": "list", "elements": "str", "default": []},
     "force_busy": {"type": "bool", "default": False},
     "holders_ignored": {"type": "list", "elements": "str", "default": []},
@@ -176,6 +195,25 @@ def settle_peermem(node: Node, params: dict[str, Any]) -> None:
         node.missing.append(f"{PEERMEM} ({error or 'modprobe failed'})")
 
 
+def settle_umad(node: Node, wanted: bool) -> None:
+    """Loads ib_umad now and at boot where NVLSM needs it; ends the module where the kernel has none."""
+    node.write(UMAD_AT_BOOT, f"{HEAD}{UMAD}\n" if wanted else "")
+    if not wanted or gpu_node.module_loaded(node.root, UMAD):
+        return
+    code, error = node.do(f"load {UMAD}", ["modprobe", UMAD])
+    if code != 0:
+        node.fail(
+            f"NVLSM cannot reach the NVSwitches: {UMAD} does not load ({error or 'modprobe failed'}). "
+            "Install the kernel's extra modules (linux-modules-extra on Ubuntu), or MLNX_OFED or DOCA, and "
+            "apply again."
+        )
+
+
+def runs_imex(params: dict[str, Any]) -> bool:
+    """Whether IMEX always runs here: where no nodes are declared, Slurm or Kubernetes start it for a job."""
+    return bool(params["imex"] and params["imex_nodes"])
+
+
 def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     """Versions as the running things print them; ends the module where they are not the one asked for."""
     found = {"driver": gpu_node.loaded_driver(node.root)}
@@ -185,6 +223,9 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     if params["fabric_manager"]:
         _, output, error = node.run(["nv-fabricmanager", "--version"])
         found["fabric_manager"] = (output or error).strip().rsplit(" ", 1)[-1]
+    if params["imex"]:
+        _, output, error = node.run(["nvidia-imex", "--version"])
+        found["imex"] = (output or error).strip().rsplit(" ", 1)[-1]
     wrong = [
         f"{what} says {version or 'nothing'}"
         for what, version in found.items()
@@ -198,14 +239,22 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+def own_units(params: dict[str, Any]) -> tuple[str, ...]:
+    """The driver's services that this module starts; others are only started again."""
+    return (PERSISTENCE, FABRIC_MANAGER, *([IMEX] if runs_imex(params) else []))
+
+
 def start_services(node: Node, params: dict[str, Any]) -> None:
     """The driver's own services as declared, then those stopped for the reload, the last stopped first."""
-    own = (PERSISTENCE, FABRIC_MANAGER)
+    own = own_units(params)
     changed = {unit for unit in own if any(name.startswith(unit) for name in params["changed_packages"])}
     restart = settle_persistence(node, params["persistence"]) or PERSISTENCE in changed
     service(node, PERSISTENCE, params["persistence"], restart)
     if params["fabric_manager"]:
         service(node, FABRIC_MANAGER, True, FABRIC_MANAGER in changed)
+    if runs_imex(params):
+        told = node.write(IMEX_NODES, "".join(f"{name}\n" for name in params["imex_nodes"]))
+        service(node, IMEX, True, told or IMEX in changed)
     start_stopped(node, own)
     if node.missing:  # said when the node serves again
         node.fail(
@@ -224,7 +273,10 @@ def main() -> None:
 
     run: RunFull = node.run
     reason = differs(ROOT, version, params["flavor"])
-    busy = busy_reasons(ROOT, ask, params["holders_ignored"]) if reason and not params["force_busy"] else []
+    why = reason
+    if not why and imex_differs(params["imex"], params["imex_nodes"], imex_nodes(ROOT)):
+        why = "IMEX restarts with other nodes"
+    busy = busy_reasons(ROOT, ask, params["holders_ignored"]) if why and not params["force_busy"] else []
     if busy:
         module.exit_json(
             changed=False,
@@ -232,7 +284,7 @@ def main() -> None:
             reboot_required="",
             left_alone=True,
             actions=[],
-            clusterctl={"busy": f"{'; '.join(busy)} ({reason}: apply again when the node is idle)"},
+            clusterctl={"busy": f"{'; '.join(busy)} ({why}: apply again when the node is idle)"},
         )
     # A driver that runs is better than none: its modules stay until the reboot.
     waits = bool(reason and params["reboot"])
@@ -247,11 +299,12 @@ def main() -> None:
             clusterctl={"reboot": f"{reason}; {stays}"},
         )
     settle_peermem(node, params)
+    settle_umad(node, params["nvlsm"])
     start_services(node, params)
     # Check mode reads back what is there, unless something would be done that it only pretends.
     pretended = module.check_mode and bool(node.actions)
     facts = {} if pretended else read_back(node, params)
-    own = () if pretended else (PERSISTENCE, FABRIC_MANAGER)
+    own = () if pretended else own_units(params)
     failed = [unit for unit in own if unit_state(run, unit).get("ActiveState") == "failed"]
     for unit in failed:
         node.fail(f"{unit} has failed: {journal(run, unit)}. See `journalctl -u {unit}`.")

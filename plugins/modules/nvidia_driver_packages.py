@@ -248,6 +248,7 @@ def wanted_holds(params: dict[str, Any], installed: dict[str, str]) -> set[str]:
         return set()
     compat = params["compat"]
     names = set(matching(installed, compat["driver_packages"], compat["other_packages"]))
+    names |= set(matching(installed, compat["held_with_driver"]))
     return names | set(matching(installed, compat["kernel_metapackages"]) if params["hold_kernel"] else [])
 
 

@@ -19,6 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     proxy_configuration,
     source_stanza,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import imex_nodes
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
@@ -30,6 +31,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_p
     make_plan,
     prebuilt_names,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     NAME,
     Builds,
@@ -70,6 +72,11 @@ options:
     type: str
     choices: [auto, "true", "false"]
     default: auto
+  imex_nodes:
+    description: Addresses of the nodes of this host's NVLink domain, for IMEX; empty leaves IMEX alone.
+    type: list
+    elements: str
+    default: []
   hold: {description: Whether the driver's packages are held., type: bool, default: true}
   hold_kernel:
     description: Whether the kernel's packages are held with them.
@@ -129,6 +136,7 @@ ARGUMENTS: dict[str, Any] = {
     "version": {"type": "str", "default": ""},
     "scope": {"type": "str", "choices": ["full", "compute"], "default": "full"},
     "fabric_manager": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
+    "imex_nodes": {"type": "list", "elements": "str", "default": []},
     "hold": {"type": "bool", "default": True},
     "hold_kernel": {"type": "bool", "default": True},
     "kernel_header_packages": {"type": "list", "elements": "str", "default": []},
@@ -144,7 +152,7 @@ ARGUMENTS: dict[str, Any] = {
 }
 REQUEST = (
     "source", "flavor", "branch", "version", "scope", "fabric_manager",
-    "hold", "hold_kernel", "kernel_header_packages", "load", "existing",
+    "hold", "hold_kernel", "kernel_header_packages", "load", "existing", "imex_nodes",
 )  # fmt: skip
 
 
@@ -162,6 +170,8 @@ def node_facts(root: Path, available: dict[str, list[str]], builds: Builds) -> F
         headers={kernel: gpu_node.has_headers(root, kernel) for kernel in kernels},
         gpus=gpu_node.gpus(devices),
         nvswitches=len(gpu_node.nvswitches(devices)),
+        nvswitch_bridges=len(nvswitch_bridges(root, devices)),
+        imex_nodes=imex_nodes(root),
         installed=installed,
         held=held,
         record=read_record(root),
@@ -182,8 +192,9 @@ def names_of_interest(module: AnsibleModule, facts: Facts) -> list[str]:
     names = set(driver_packages(installed, compat))
     for system in compat["packages"][module.params["source"]].values():
         names.add(system["pinning"])
-        names.update(system["with_driver"])
-        sets = [*system["full"].values(), *system["compute"].values(), system["fabric_manager"]]
+        names.update(system["with_driver"] + system["with_nvlsm"])
+        sets = [*system["full"].values(), *system["compute"].values()]
+        sets += [system[part] for part in ("fabric_manager", "nvlsm", "imex")]
         names.update(name for alternatives in sets for group in alternatives for name in group)
         for prefix in system["prebuilt"].values():
             # The flavour of the running kernel too: its metapackage knows which kernels have modules.

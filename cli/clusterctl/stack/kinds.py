@@ -160,7 +160,7 @@ def _hardware_rows(settings: Variables, seen: NodeFacts, data: Compatibility) ->
             return
         reason = f"hardware_profile is {profile}"
         capability = data.capability_of(known.gpu_models[0])
-        switched = "yes" if known.nvswitches else "no"
+        switched = "yes" if known.switched else "no"
         yield declare("nvswitch", switched, "hardware_profile", reason, "settings")
         origin = "hardware_profile"
     else:

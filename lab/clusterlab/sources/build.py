@@ -143,6 +143,7 @@ def _nvidia(personality: Personality | None) -> list[deb.Package]:
     """The driver as NVIDIA's repository for that system has it."""
     branches = sorted({version.split(".", 1)[0] for version in DRIVER_VERSIONS})
     packages = [driver_packages.pinning(branch) for branch in branches]
+    packages.append(driver_packages.subnet_manager())
     for version in DRIVER_VERSIONS:
         packages += (
             ubuntu_driver.packages(version, ubuntu_driver.NVIDIA)

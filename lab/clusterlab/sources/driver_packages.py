@@ -30,6 +30,7 @@ def packages(version: str) -> list[Package]:
         *_programs(version),
         *_kernel(version),
         *_switch(version, branch),
+        *fabric(version, f"{version}-1"),
         pinning(version),
     ]
 
@@ -227,6 +228,53 @@ def _kernel(version: str) -> list[Package]:
             )
         )
     return found
+
+
+def fabric(version: str, own: str) -> list[Package]:
+    """What HGX B200 and racks of GB200 need besides, in the package version `own`; nothing of it runs.
+
+    Since 580 libnvsdm has no branch in its name.
+    """
+    branch = version.split(".", 1)[0]
+    library = "libnvsdm" if int(branch) >= 580 else f"libnvsdm-{branch}"
+    return [
+        Package(
+            name=library,
+            version=own,
+            description="NVSwitch device monitoring library",
+            section="libs",
+            files={f"{LIBRARIES}/libnvsdm.so.{version}": PackageFile("simulated by clusterlab\n")},
+        ),
+        imex(branch, own),
+        Package(
+            name="nvidia-imex",
+            version=own,
+            description="IMEX meta-package",
+            section="metapackages",
+            fields={"Depends": f"nvidia-imex-{branch} (= {own})"},
+        ),
+    ]
+
+
+def imex(branch: str, own: str) -> Package:
+    """nvidia-imex of one branch, which takes the place of that of any other."""
+    return Package(
+        name=f"nvidia-imex-{branch}",
+        version=own,
+        description="IMEX Manager for NVIDIA based systems",
+        fields={"Provides": "nvidia-imex-any", "Conflicts": "nvidia-imex-any", "Replaces": "nvidia-imex-any"},
+        files={"/etc/nvidia-imex/config.cfg": PackageFile("# simulated by clusterlab\n")},
+    )
+
+
+def subnet_manager() -> Package:
+    """nvlsm, of which NVIDIA's repositories have one for all drivers."""
+    return Package(
+        name="nvlsm",
+        version="2025.06.11-1",
+        description="NVLink Subnet Manager",
+        files={"/opt/nvidia/nvlsm/sbin/nvlsm": PackageFile("simulated by clusterlab\n")},
+    )
 
 
 def _switch(version: str, branch: str) -> list[Package]:

@@ -39,6 +39,9 @@ def packages(driver: str, origin: PackageOrigin) -> list[Package]:
     found = [*made.libraries(), *made.programs(), *made.kernel(), *made.headless(), *made.switch()]
     if origin == NVIDIA:
         found += [*made.metapackages(), driver_packages.pinning(driver)]
+        found += driver_packages.fabric(driver, made.own)
+    else:
+        found.append(driver_packages.imex(made.branch, made.own))
     return found
 
 

@@ -29,7 +29,7 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
     method = f"{limits.method}, judged by what it means for {collective.words(name)}"
     if nccl and nodes == 1:
         profile = evidence.profile(outcome.ranks[0].node)
-        part = within_node_part(name, ranks, switched=bool(profile and profile.nvswitches))
+        part = within_node_part(name, ranks, switched=bool(profile and profile.switched))
         if part is None or profile is None:
             return None
         wire = profile.gpu_link_gbps

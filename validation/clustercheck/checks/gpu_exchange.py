@@ -84,7 +84,7 @@ def _figures(
     answer = replace(rank, verdict={**(rank.verdict or {}), "ok": True, "because": "", "figures": listed})
     found = measured(evidence, subject, answer, wanted=tuple(values), effect=effect("nvlink")).figures
     profile = evidence.profile(str(subject.node))
-    if profile is not None and profile.nvswitches:
+    if profile is not None and profile.switched:
         return found
     return tuple(replace(one, conditions={**one.conditions, "gpu": str(subject.gpu)}) for one in found)
 
@@ -120,7 +120,7 @@ def _node(evidence: Evidence, *, name: str) -> NodeExchange:
         except CannotReadError as error:
             because = str(error)
     profile = evidence.profile(name)
-    is_switched = profile is not None and profile.nvswitches > 0
+    is_switched = profile is not None and profile.switched
     return NodeExchange(
         NodeLinks(links, _limit(links) if is_switched else None, unread),
         NodeLinks(together, _limit(together) if is_switched else None, {}),

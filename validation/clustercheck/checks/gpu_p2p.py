@@ -36,7 +36,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if gpus < 2:
         return not_applicable("the node has one GPU and no peers")
     matrices, unread = evidence.once(lambda _: _read(evidence.nodes[node], gpus), ("peer access", node))
-    joined = profile is not None and profile.nvswitches > 0
+    joined = profile is not None and profile.switched
     refused = _refused(matrices, gpu.index)
     plain = [way for way in ("r", "w") if way in matrices]
     more = {"peers": gpus - 1, "refused": refused}

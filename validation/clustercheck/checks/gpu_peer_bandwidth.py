@@ -192,7 +192,7 @@ def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], PeerLi
     profile = evidence.profile(name)
     if profile is not None and (floor := profile.floor_of_gpu(Metric.PEER_TO_PEER)):
         return floor.threshold
-    if profile is None or not profile.nvswitches or not links:
+    if profile is None or not profile.switched or not links:
         return None
     return FAR_BELOW * statistics.median(link.gbps for link in links.values())
 

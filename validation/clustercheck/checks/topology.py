@@ -15,7 +15,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A GPU is not blamed for peers most of whose own connections lack links; for any other it is."""
     name = str(subject.node)
     profile = evidence.profile(name)
-    if profile is None or profile.nvlink is None or not profile.nvswitches:
+    if profile is None or profile.nvlink is None or not profile.switched:
         return not_applicable("the hardware profile names no NVSwitch that joins all GPUs")
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":

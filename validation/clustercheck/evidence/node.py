@@ -204,6 +204,14 @@ class NodeEvidence:
                     found[str(bridges[-1])] = str(device["address"])
         return found
 
+    def gpu_models(self) -> frozenset[str]:
+        """Device ids of the GPUs on the PCI bus, as sysfs has them. Raises CannotReadError."""
+        return frozenset(
+            str(device.get("device"))
+            for device in self.records("pci")
+            if device.get("vendor") == NVIDIA and str(device.get("class", "")).startswith(GPU_CLASSES)
+        )
+
     def nvswitch_addresses(self) -> tuple[str, ...]:
         """Addresses of NVSwitches on the PCI bus, in order. Raises CannotReadError."""
         return self._nvidia((NVSWITCH_CLASS,))

@@ -134,6 +134,11 @@ class Profile:
         return pcie_gbps(self.pcie.generation, self.pcie.width)
 
     @property
+    def switched(self) -> bool:
+        """Whether NVSwitches join the GPUs of a node: as PCI devices of the host, or behind its adapters."""
+        return self.nvswitches > 0 or self.reduced_in_switch
+
+    @property
     def reduced_in_switch(self) -> bool:
         """Whether the switch between the GPUs of a node can reduce by itself."""
         return self.nvlink is not None and self.nvlink.reduced_in_switch

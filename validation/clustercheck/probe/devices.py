@@ -23,6 +23,7 @@ def pci() -> list[dict[str, Any]]:
             driver = ""
         devices.append(
             {
+                **({"nvswitch_bridge": leads_to_nvswitches(at)} if is_mellanox(vendor, kind) else {}),
                 "address": address,
                 "vendor": vendor,
                 "class": kind,
@@ -38,6 +39,22 @@ def pci() -> list[dict[str, Any]]:
             }
         )
     return devices
+
+
+def is_mellanox(vendor: str, kind: str) -> bool:
+    """Whether it is an adapter of the kind that leads to the NVSwitches of HGX boards since B200."""
+    return vendor == "0x15b3" and kind.startswith("0x0207")
+
+
+def leads_to_nvswitches(directory: str) -> bool | None:
+    """Whether an adapter's vital product data says so. None where root alone can read it."""
+    try:
+        with open(directory + "vpd", "rb") as stream:  # noqa: PTH123
+            return b"SW_MNG" in stream.read(4096)
+    except PermissionError:
+        return None
+    except OSError:
+        return False
 
 
 def answers(directory: str) -> bool | None:

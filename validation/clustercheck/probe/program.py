@@ -40,11 +40,12 @@ from clustercheck.probe.limits import limits
 from clustercheck.probe.mounts import mounts
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
+from clustercheck.probe.nvlink_services import fabric_manager, imex
 from clustercheck.probe.nvme import nvme
 from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.pcie import pcie
 from clustercheck.probe.processes import processes
-from clustercheck.probe.programs import command, read, unit
+from clustercheck.probe.programs import command, read
 from clustercheck.probe.registry import registry
 from clustercheck.probe.replays import pcie_replays
 from clustercheck.probe.storage import shared_memory, storage
@@ -76,10 +77,8 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
             "proc": read("/proc/driver/nvidia/version"),
             "version": read("/sys/module/nvidia/version"),
         },
-        "fabric_manager": lambda: {
-            "unit": unit("nvidia-fabricmanager.service", limit_s),
-            "version": command(["nv-fabricmanager", "--version"], limit_s),
-        },
+        "fabric_manager": lambda: fabric_manager(limit_s),
+        "imex": lambda: imex(limit_s),
         "toolkit": lambda: command(["nvidia-ctk", "--version"], limit_s),
         "docker": lambda: command(["docker", "info", "--format", "{{json .}}"], limit_s),
         "container_gpus": lambda: container_gpus(options, limit_s),

@@ -5,16 +5,12 @@ Names, versions and relations are as Ubuntu 24.04 has them; the packages themsel
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import parse_madison
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import simulate
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
     Facts,
     Plan,
@@ -28,10 +24,9 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_module
     parse_builds,
     parse_kernel_metapackages,
 )
-from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import preferences
+from tests.support.apt_node import AptNode
 from tests.support.tree import ROOT
 
-from clusterlab.sources import deb
 from clusterlab.sources.build import ubuntu_archive
 from clusterlab.systems import PERSONALITIES
 
@@ -52,53 +47,19 @@ def revision(driver: str) -> str:
     return f"{driver}-{UBUNTU.revision}"
 
 
-class Node:
-    """An Ubuntu node under a directory: dpkg's status, and apt that knows this archive alone."""
+class Node(AptNode):
+    """An Ubuntu node, and apt that knows Ubuntu's archive alone."""
 
     def __init__(self, root: Path) -> None:
         packages = [package for package in ubuntu_archive(UBUNTU) if "-570" not in package.name]
-        self.stanzas = {(package.name, package.version): deb.control(package) for package in packages}
-        # These are there already, outside of the archive.
-        self.stanzas["python3", "3.12"] = (
-            "Package: python3\nVersion: 3.12\nArchitecture: amd64\nDescription: x\n"
-        )
-        self.root, self.installed = root, dict[str, str]()
-        for name in ("repo", "var/lib/dpkg", "lists/partial", "cache/archives/partial", "preferences"):
-            (root / name).mkdir(parents=True)
-        ends = f"Filename: x.deb\nSize: 1\nSHA256: {'0' * 64}\n"
-        index = "\n".join(stanza + ends for stanza in self.stanzas.values())
-        (root / "repo/Packages").write_text(index)
-        (root / "sources.list").write_text(f"deb [trusted=yes] file:{root}/repo ./\n")
-        settings = {
-            "APT::Architecture": "amd64", "APT::Sandbox::User": "root", "Dir::Etc::sourceparts": "/dev/null",
-            "Dir::Etc::sourcelist": root / "sources.list", "Dir::Etc::preferences": "/dev/null",
-            "Dir::Etc::preferencesparts": root / "preferences", "Dir::State::lists": root / "lists",
-            "Dir::State::status": root / "var/lib/dpkg/status", "Dir::Cache": root / "cache",
-            "Dir::State::extended_states": root / "extended_states",
-        }  # fmt: skip
-        self.options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        self.have({})
-        assert self.run(["apt-get", *self.options, "update"])[0] == 0
-
-    def run(self, argv: list[str]) -> tuple[int, str, str]:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    def have(self, packages: dict[str, str]) -> None:
-        """These are installed and held, as an earlier apply has left them, and nothing else."""
-        self.installed = packages
-        stanzas = [
-            f"{self.stanzas[name, version]}Status: hold ok installed\n" for name, version in packages.items()
-        ]
-        (self.root / "var/lib/dpkg/status").write_text("\n".join(stanzas))
+        # Python is there already, outside of the archive.
+        super().__init__(root, packages, {"python3": "3.12"})
 
     def facts(self, kernels: list[str]) -> Facts:
         status = (self.root / "var/lib/dpkg/status").read_text()
         names = [*prebuilt_names(MODULES, kernels, ["generic"]), "nvidia-utils-580-server"]
         names += ["nvidia-headless-no-dkms-580-server-open", *driver_packages(self.installed, COMPAT)]
-        available = parse_madison(self.run(["apt-cache", *self.options, "madison", *names])[1])
+        available = self.offered(names)
         modules = [name for name in available if name.startswith(MODULES)]
         builds = parse_builds(self.run(["apt-cache", *self.options, "show", *modules])[1])
         return Facts(
@@ -123,14 +84,7 @@ class Node:
         """What an apply does to the packages: the plan, resolved by apt."""
         asked = ("distribution", "open", "580", version, "compute", "auto", True, True, [], True, "refuse")
         plan = make_plan(Request(*asked), self.facts(kernels), COMPAT)
-        assert plan.problems == []
-        (self.root / "preferences/driver").write_text(preferences(COMPAT, plan.version))
-        arguments = [f"{name}={own}" if own else name for name, own in plan.packages.items()]
-        arguments += [f"{name}-" for name in plan.remove]
-        changes, complaint = simulate(self.run, arguments, self.options)
-        assert complaint == ""
-        after = {**self.installed, **{name: new for name, (_, new) in changes.items()}}
-        self.have({name: own for name, own in after.items() if own})
+        self.resolve(plan, COMPAT)
         return plan
 
     def modules(self) -> dict[str, str]:

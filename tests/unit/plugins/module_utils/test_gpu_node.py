@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_busy, gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_busy, gpu_node, nvlink_fabric
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
     read_record,
     write_record,
@@ -56,6 +56,17 @@ def test_gpus_nvswitches_and_adapters_are_told_apart_by_class(tmp_path: Path) ->
     assert [d["address"] for d in gpu_node.nvswitches(devices)] == ["0000:c4:00.0"]
     assert [d["address"] for d in gpu_node.rdma_adapters(devices)] == ["0000:0c:00.0"]
     assert gpu_node.pci_devices(tmp_path / "nowhere") == []
+
+
+def test_an_adapter_that_leads_to_nvswitches_says_so_in_its_vital_product_data(tmp_path: Path) -> None:
+    for address, text in (("0000:05:00.0", "SMDL=SW_MNG"), ("0000:0c:00.0", "PN MCX75310AAS")):
+        pci(tmp_path, address, "0x15b3", "0x1021", "0x020700")
+        write(tmp_path, f"sys/bus/pci/devices/{address}/vpd", f"\x00{text}\x00")
+    pci(tmp_path, "0000:0d:00.0", "0x15b3", "0x1021", "0x020700")
+    pci(tmp_path, "0000:0e:00.0", "0x8086", "0x1572", "0x020000")
+    write(tmp_path, "sys/bus/pci/devices/0000:0e:00.0/vpd", "SW_MNG")
+    found = nvlink_fabric.nvswitch_bridges(tmp_path, gpu_node.pci_devices(tmp_path))
+    assert [device["address"] for device in found] == ["0000:05:00.0"]
 
 
 @pytest.mark.parametrize(

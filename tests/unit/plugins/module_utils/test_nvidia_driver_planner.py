@@ -11,6 +11,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_p
     Request,
     make_plan,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import Build
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tree import ROOT
@@ -183,6 +184,87 @@ def test_a_lost_hold_is_a_reason_to_act() -> None:
     node = applied()
     assert plan(facts=replace(node, held=node.held - {"libcuda1"})).transaction
     assert not plan(replace(REQUEST, hold=False), replace(node, held=set())).transaction
+
+
+GB200 = {**A100, "device": "0x2941"}
+ON_B200 = replace(BARE, gpus=[B200] * 8, nvswitches=0, nvswitch_bridges=4)
+IN_RACK = replace(BARE, gpus=[GB200] * 4, nvswitches=0)
+FABRIC = {"libnvsdm": VERSIONS[:2], "nvidia-imex": VERSIONS[:2], "nvlsm": ["2025.06.11-1"]}
+
+
+def test_the_adapters_of_hgx_b200_decide_on_fabric_manager_with_nvlsm() -> None:
+    node = replace(ON_B200, available={**CUDA, **FABRIC})
+    made = plan(facts=node)
+    assert made.problems == []
+    assert (made.fabric_manager, made.nvlsm, made.imex) == (True, True, False)
+    assert made.packages["libnvsdm"] == "580.95.05-1"
+    assert made.packages["nvlsm"] == made.packages["infiniband-diags"] == ""
+    assert {"nvlsm", "libnvsdm"} <= set(made.hold) and "infiniband-diags" not in made.hold
+    guest = plan(facts=replace(node, nvswitch_bridges=0))
+    assert (guest.fabric_manager, guest.nvlsm) == (False, False)
+    without = plan(replace(REQUEST, fabric_manager="false"), node)
+    assert not {"nvlsm", "libnvsdm", "nvidia-fabricmanager-580"} & set(without.packages)
+
+
+def test_the_tools_of_an_installed_ofed_stay_in_their_version() -> None:
+    there = {**BARE.installed, "infiniband-diags": "2410mlnx", "nvlsm": "2024.10-1"}
+    made = plan(facts=replace(ON_B200, available={**CUDA, **FABRIC}, installed=there))
+    assert "infiniband-diags" not in made.packages
+    assert made.packages["nvlsm"] == ""
+
+
+def test_the_gpus_of_a_rack_decide_on_imex_without_fabric_manager() -> None:
+    node = replace(IN_RACK, available={**CUDA, **FABRIC})
+    made = plan(facts=node)
+    assert made.problems == []
+    assert (made.fabric_manager, made.nvlsm, made.imex) == (False, False, True)
+    assert made.packages["nvidia-imex"] == "580.95.05-1"
+    assert not {"nvidia-fabricmanager-580", "libnvidia-nscq-580", "nvlsm"} & set(made.packages)
+    refused = plan(replace(REQUEST, fabric_manager="true"), node)
+    assert "switch trays of this rack run Fabric Manager" in refused.problems[0]["what"]
+
+
+def test_other_nodes_for_imex_are_a_reason_to_act_that_waits_for_jobs() -> None:
+    nodes = ["192.0.2.1", "192.0.2.2"]
+    applied_rack = applied()
+    installed = {
+        name: version
+        for name, version in applied_rack.installed.items()
+        if "fabricmanager" not in name and "nscq" not in name
+    } | {"nvidia-imex": "580.95.05-1"}
+    node = replace(
+        applied_rack, gpus=[GB200] * 4, nvswitches=0, installed=installed, held=set(installed),
+        record={"packages": sorted(installed), "held": sorted(installed)},
+    )  # fmt: skip
+    asked = replace(REQUEST, imex_nodes=nodes)
+    assert not plan(facts=node).activation
+    assert plan(asked, node).activation
+    assert not plan(asked, replace(node, secure_boot=True)).signing
+    assert not plan(asked, replace(node, imex_nodes=nodes)).activation
+    assert plan(asked, replace(node, imex_nodes=nodes[::-1])).activation
+    assert not plan(asked, applied()).activation
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes", "words"),
+    [
+        (ON_B200, {"source": "distribution", "branch": "580"}, "Ubuntu 24.04 packages no NVLSM"),
+        (IN_RACK, {"imex_nodes": ["192.0.2.1 # first"]}, "nvidia_driver_imex_nodes has '192.0.2.1 # first'"),
+    ],
+)
+def test_what_such_a_fabric_cannot_be_given_is_said(facts: Facts, changes: dict, words: str) -> None:
+    ubuntu = {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04"}
+    offered = {
+        **CUDA, **FABRIC,
+        **dict.fromkeys(["nvidia-headless-no-dkms-580-server-open", "nvidia-driver-580-server-open",
+                         "nvidia-utils-580-server"], VERSIONS[:2]),
+    }  # fmt: skip
+    build = Build("580.95.05", KERNEL)
+    node = replace(
+        facts, available=offered, os=ubuntu if "source" in changes else facts.os,
+        builds={f"linux-modules-nvidia-580-server-open-{KERNEL}": {"1": build}},
+    )  # fmt: skip
+    assert words in " ".join(problem["what"] for problem in plan(replace(REQUEST, **changes), node).problems)
 
 
 def test_nvswitch_decides_on_fabric_manager_unless_the_operator_does() -> None:

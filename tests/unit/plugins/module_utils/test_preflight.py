@@ -23,6 +23,8 @@ from tests.support.tree import ROOT
 COMPAT_DIRECTORY = ROOT / "cli/clusterctl/cluster/compat"
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
+B200 = [{**A100, "device": "0x2901"}] * 8
+GB200 = [{**A100, "device": "0x2941"}] * 4
 WANTED = {
     "gpu_count": 8,
     "nvswitches": "auto",
@@ -51,6 +53,7 @@ GOOD = {
     "signing_key": {"certificate": "/var/lib/dkms/mok.pub", "state": ""},
     "gpus": [A100] * 8,
     "nvswitches": 6,
+    "nvswitch_bridges": 0,
     "rdma_adapters": 0,
     "headers_missing": [],
     "firewalls": [],
@@ -121,6 +124,34 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
             "models 0x20b0, 0x20b2",
         ),
         ({"nvswitches": 0}, {"nvswitches": "true"}, "error", "NVSwitch", "none"),
+        (
+            {"nvswitches": 0, "nvswitch_bridges": 4, "gpus": B200},
+            {"nvswitches": "true"},
+            "info",
+            "NVLink fabric",
+            "4 adapters lead to the NVSwitches",
+        ),
+        (
+            {"nvswitches": 0, "gpus": B200},
+            {},
+            "warning",
+            "NVLink fabric",
+            "GPUs of an HGX board with NVSwitches, and no adapter",
+        ),
+        (
+            {"nvswitches": 0, "gpus": GB200},
+            {"gpu_count": 4},
+            "info",
+            "NVLink fabric",
+            "the rack's switch trays",
+        ),
+        (
+            {"nvswitches": 0, "gpus": GB200, "packages": {"nvidia-fabricmanager-580": "580.95.05-1"}},
+            {"gpu_count": 4, "driver_branch": ""},
+            "warning",
+            "NVLink fabric",
+            "nvidia-fabricmanager-580 is installed",
+        ),
         ({"headers_missing": ["linux-headers-6.1"]}, {}, "error", "kernel headers", "linux-headers-6.1"),
         (secure_boot("absent"), {}, "error", "Secure Boot", "mok.pub not enrolled"),
         (secure_boot("no key"), {}, "error", "Secure Boot", "no key to sign with yet"),

@@ -16,6 +16,9 @@ PARAMS = {
     "persistence": True,
     "peermem": "auto",
     "fabric_manager": True,
+    "nvlsm": False,
+    "imex": False,
+    "imex_nodes": [],
     "services": ["slurmd", "nvidia-fabricmanager", "nvidia-persistenced"],
     "reboot": "",
     "holders_ignored": [],
@@ -46,7 +49,7 @@ class FakeModule:
             state = self.units.get(unit)
             loaded = "loaded" if state else "not-found"
             return 0, f"LoadState={loaded}\nActiveState={state or 'inactive'}\nUnitFileState=enabled\n", ""
-        if argv[0] in ("nvidia-smi", "nv-fabricmanager"):
+        if argv[0] in ("nvidia-smi", "nv-fabricmanager", "nvidia-imex"):
             return 0, f"{self.disk}\n", ""
         self.commands.append(words)
         if argv[0] == "systemctl" and argv[1] in ("start", "stop"):
@@ -97,6 +100,7 @@ def bring(module: FakeModule) -> tuple[str, list[str]]:
     stays = driver_reload.settle_modules(node, reason, PARAMS["version"], PARAMS["services"])
     if not stays:
         activate.settle_peermem(node, module.params)
+        activate.settle_umad(node, module.params["nvlsm"])
         activate.start_services(node, module.params)
     return stays, module.commands
 
@@ -119,6 +123,77 @@ def test_services_stop_before_the_modules_go_and_start_after_they_came(module: F
         "systemctl start nvidia-fabricmanager.service",
         "systemctl start slurmd.service",
     ]
+
+
+def test_ib_umad_is_there_before_fabric_manager_starts_nvlsm_and_at_boot(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.units["nvidia-fabricmanager"] = "inactive"
+    module.params["nvlsm"] = True
+    assert bring(module)[1] == ["modprobe ib_umad", "systemctl start nvidia-fabricmanager.service"]
+    at_boot = module.root / "etc/modules-load.d/clusterctl-ib-umad.conf"
+    assert at_boot.read_text().splitlines()[-1] == "ib_umad"
+    module.commands.clear()
+    assert bring(module)[1] == []
+    module.params["nvlsm"] = False
+    bring(module)
+    assert not at_boot.exists()
+
+
+def test_a_kernel_without_ib_umad_is_said_before_fabric_manager_fails(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.params["nvlsm"] = True
+    module.refused.add("ib_umad")
+    with pytest.raises(Ended, match="linux-modules-extra on Ubuntu"):
+        bring(module)
+
+
+NODES = ["192.0.2.1", "192.0.2.2"]
+
+
+def test_imex_runs_for_the_declared_nodes_and_restarts_with_others(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.units["nvidia-imex"] = "inactive"
+    module.params.update(fabric_manager=False, imex=True, imex_nodes=NODES)
+    assert bring(module)[1] == ["systemctl start nvidia-imex.service"]
+    config = module.root / "etc/nvidia-imex/nodes_config.cfg"
+    assert config.read_text() == "192.0.2.1\n192.0.2.2\n"
+    module.commands.clear()
+    assert bring(module)[1] == []
+    module.params["imex_nodes"] = NODES[:1]
+    assert bring(module)[1] == ["systemctl stop nvidia-imex.service", "systemctl start nvidia-imex.service"]
+
+
+def test_without_declared_nodes_imex_is_left_to_others(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.units["nvidia-imex"] = "inactive"
+    module.params.update(fabric_manager=False, imex=True)
+    config = module.root / "etc/nvidia-imex/nodes_config.cfg"
+    config.parent.mkdir(parents=True)
+    config.write_text("192.0.2.9\n")
+    assert bring(module)[1] == []
+    assert config.read_text() == "192.0.2.9\n"
+
+
+def test_a_job_keeps_imex_from_restarting_with_other_nodes(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.units["nvidia-imex"] = "active"
+    module.params.update(fabric_manager=False, imex=True, imex_nodes=NODES, force_busy=False)
+    module.patch.setattr(activate, "AnsibleModule", lambda *arguments, **words: module)
+    module.patch.setattr(activate, "busy_reasons", lambda *arguments: ["1 compute process"])
+    with pytest.raises(Ended) as ended:
+        activate.main()
+    (result,) = ended.value.args
+    assert result["left_alone"] and not result["changed"] and module.commands == []
+    assert result["clusterctl"]["busy"].startswith("1 compute process (IMEX restarts with other nodes")
+
+
+def test_imex_of_another_version_than_the_driver_is_said(module: FakeModule) -> None:
+    module.load("580.105.08")
+    module.params.update(imex=True, fabric_manager=False)
+    module.disk = "580.95.05"
+    node = driver_node.Node(module, module.root)
+    with pytest.raises(Ended, match=r"imex says 580\.95\.05"):
+        activate.read_back(node, module.params)
 
 
 OTHERS = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_drm", "nvidia_modeset")

@@ -1,0 +1,162 @@
+"""IMEX: running, ready, of the driver's own version, and told of the same nodes as on those nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    failed,
+    not_applicable,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.nvlink_fabric import Manager, fabric_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NVIDIA, NodeEvidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.plain_text import some_of
+from clustercheck.parse.reading import CannotReadError, first_line, program_output
+
+INSTALL = "Install nvidia-imex of the driver's exact version: clusterctl apply --only driver"
+START = "Read `journalctl -u nvidia-imex`, then start it: systemctl start nvidia-imex"
+PEERS = (
+    "See nvidia-imex-ctl -N for the node that is not connected, and TCP port 50000 between the nodes; then "
+    "`journalctl -u nvidia-imex`."
+)
+READY = "READY"
+_VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Without it the nodes of a rack cannot share memory of GPUs: NCCL fails, or leaves NVLink aside."""
+    node = evidence.nodes[str(subject.node)]
+    if fabric_of(node).manager is not Manager.RACK:
+        return not_applicable("this node is not one of a rack whose NVLink switches join several nodes")
+    part = node.mapping("imex")
+    unit, nodes = part.get("unit"), _nodes(node)
+    if not isinstance(unit, Mapping) or not unit.get("ActiveState"):
+        raise CannotReadError("the state of nvidia-imex.service is not known")
+    if unit.get("LoadState") == "not-found":
+        return failed("IMEX is not installed", "not installed", "installed", remedy=INSTALL)
+    if not nodes:
+        return not_applicable("nodes_config.cfg names no node: Slurm or Kubernetes start IMEX for a job")
+    more = {"nodes": len(nodes), "unit": unit["ActiveState"]}
+    version, driver = _version(part), node.module_version()
+    if version != driver:
+        because = f"IMEX is {version}, the driver {driver}"
+        return failed(because, version, driver, evidence=more, remedy=INSTALL)
+    if unit["ActiveState"] != "active":
+        state = f"{unit['ActiveState']} ({unit.get('SubState', '')})"
+        return failed(f"IMEX is {state}", state, "active", evidence=more, remedy=START)
+    return _joined(evidence, node, part, nodes) or passed(version, driver, evidence=more)
+
+
+def _joined(
+    evidence: Evidence, node: NodeEvidence, part: Mapping[str, Any], nodes: tuple[str, ...]
+) -> Finding | None:
+    """Why it does not serve jobs, although it runs."""
+    state = first_line(program_output(part.get("state"), "nvidia-imex-ctl -q"))
+    if state != READY:
+        return failed(f"IMEX is {state[:40] or 'silent'}", state[:40], READY, remedy=PEERS)
+    lists = evidence.once(_lists)
+    others = sorted(
+        name for name, each in lists.items() if name != node.name and set(each) & set(nodes) and each != nodes
+    )
+    if not others:
+        return None
+    return failed(
+        f"nodes_config.cfg differs from that of {some_of(others, 4)}, which is of the same NVLink domain",
+        f"{len(nodes)} nodes",
+        "the same list on each of them",
+        remedy="Set nvidia_driver_imex_nodes alike on all its nodes: clusterctl apply --only driver",
+    )
+
+
+def _lists(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """The nodes that IMEX of each node is told, where it is told any and that could be read."""
+    found = {}
+    for name in evidence.reachable:
+        try:
+            found[name] = _nodes(evidence.nodes[name])
+        except CannotReadError:
+            continue
+    return found
+
+
+def _nodes(node: NodeEvidence) -> tuple[str, ...]:
+    nodes = node.mapping("imex").get("nodes")
+    if not isinstance(nodes, list) or not all(isinstance(each, str) for each in nodes):
+        raise CannotReadError("the nodes of nodes_config.cfg are not known")
+    return tuple(nodes)
+
+
+def _version(part: Mapping[str, Any]) -> str:
+    answer = program_output(part.get("version"), "nvidia-imex --version")
+    match = _VERSION.search(answer)
+    if match is None:
+        raise CannotReadError(f"nvidia-imex --version says {answer.strip()[:80]!r}")
+    return match[1]
+
+
+def _of_rack(raw: seeding.Raw) -> None:
+    """A tray of GB200, whose IMEX is told the sample's three nodes."""
+    raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
+    for device in raw["pci"]:
+        if device["vendor"] == NVIDIA:
+            device["device"] = "0x2941"
+    driver = raw["module"]["version"]
+    raw["imex"] = {
+        "unit": {"rc": 0, "LoadState": "loaded", "ActiveState": "active", "SubState": "running"},
+        "version": _said(f"IMEX version is: {driver}\n"),
+        "state": _said(f"{READY}\n"),
+        "nodes": ["192.0.2.1", "192.0.2.2", "192.0.2.3"],
+    }
+
+
+def _said(stdout: str) -> dict[str, Any]:
+    return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
+
+
+_RACK = seeding.chain(*(seeding.edit(f"gpu{number:02d}", _of_rack) for number in (1, 2, 3)))
+
+
+def _fault(name: str, change: Any, verdict: Verdict = Verdict.FAIL, node: str = "gpu02") -> SeededFault:
+    return SeededFault(name, seeding.chain(_RACK, seeding.edit(node, change)), Subject(node), verdict)
+
+
+CHECK = Check(
+    id="imex",
+    title="IMEX",
+    section=Section.DRIVER,
+    scope=Scope.HOST,
+    severity=Severity.CRITICAL,
+    measures="state and version of nvidia-imex, and the nodes that it is configured for",
+    method="systemctl show, nvidia-imex --version, nvidia-imex-ctl -q, nodes_config.cfg; by NVIDIA's "
+    "documents, never seen",
+    requires="GPUs of GB200 or GB300; nodes in nodes_config.cfg, without which Slurm or Kubernetes start it",
+    expectation="active and READY, exactly the version of the driver, and the same nodes on each of them",
+    remedy=START,
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        _fault("joined", lambda raw: None, Verdict.PASS),
+        _fault("not-installed", lambda raw: raw["imex"]["unit"].update(LoadState="not-found")),
+        _fault("stopped", lambda raw: raw["imex"]["unit"].update(ActiveState="failed", SubState="failed")),
+        _fault(
+            "version-skew", lambda raw: raw["imex"]["version"].update(stdout="IMEX version is: 580.65.06\n")
+        ),
+        _fault("waiting-for-peers", lambda raw: raw["imex"]["state"].update(stdout="WAITING_FOR_PEERS\n")),
+        _fault("other-nodes", lambda raw: raw["imex"].update(nodes=["192.0.2.1", "192.0.2.2"])),
+        _fault("started-for-a-job", lambda raw: raw["imex"].update(nodes=[]), Verdict.EXCLUDED),
+        _fault(
+            "version-unreadable", lambda raw: raw["imex"]["version"].update(stdout="?\n"), Verdict.NOT_RUN
+        ),
+        _fault("not-told", lambda raw: raw["imex"].update(nodes=None), Verdict.NOT_RUN, node="gpu03"),
+    ),
+)
