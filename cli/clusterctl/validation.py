@@ -24,14 +24,17 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.opened import opened
-from clusterctl.cluster.spec import cluster_spec
+from clusterctl.cluster.settings.declared_at import declared_at
+from clusterctl.cluster.spec import cluster_spec, settings_of
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import (
     EXIT_INTERRUPTED,
     ClusterctlError,
+    ExplainedError,
 )
 from clusterctl.report import baselines, files
 from clusterctl.report.progress import ValidationProgress
@@ -131,6 +134,7 @@ def make_plan(request: ValidateRequest) -> ValidationPlan:
     warn(found)
     inventory = found.inventory
     spec = limited(cluster_spec(inventory, request.suite), inventory, request.limit)
+    require_docker(inventory, spec, suite)
     job_variables.warn(spec.settings_of(node.name).environment for node in spec.nodes)
     spec = spec.with_framework(request.framework) if request.framework else spec
     spec = acknowledged_in(spec, inventory.directory) if request.since_ack else spec
@@ -203,6 +207,28 @@ def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSp
     times = acknowledged.times(directory)
     nodes = tuple(replace(node, acknowledged=times.get(node.name)) for node in spec.nodes)
     return replace(spec, nodes=nodes)
+
+
+def require_docker(inventory: Inventory, spec: ClusterSpec, suite: Suite) -> None:
+    """Raises ExplainedError (``validate.no-docker``) for a job on a node that has containerd alone."""
+    if not any(check.job for check in suite.selected()):
+        return
+    judged = {node.name for node in spec.nodes if not node.excluded}
+    without = [
+        host
+        for host in inventory.gpu_nodes
+        if host.name in judged and settings_of(host).value("container_runtime_engine") == "containerd"
+    ]
+    if without:
+        names = format_hosts([host.name for host in without])
+        raise ExplainedError(
+            f"the jobs of {suite.name} run in Docker, and {names} {'has' if len(without) == 1 else 'have'} "
+            "containerd alone",
+            code="validate.no-docker",
+            where=declared_at(inventory.directory, without[0], "container_runtime_engine"),
+            hint="Validate the others with --limit, or only checks without jobs with --checks; or install "
+            "Docker: container_runtime_engine: docker.",
+        )
 
 
 def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> ClusterSpec:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""containerd's config.toml: where it looks for hosts.toml, read from its own mouth, set in one line.
+"""containerd's config.toml: where it looks for hosts.toml, and NVIDIA's runtime, read from its own mouth.
 
 Nothing here rewrites TOML: what an operator wrote stays as he wrote it, comments and order included.
 """
@@ -11,6 +11,11 @@ import re
 
 # The plugin that pulls for Kubernetes, by the version of the configuration's format.
 PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.images"}
+# The plugin that runs Kubernetes' containers, likewise.
+RUNTIME_PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+ENABLE_CDI = re.compile(r"^[ \t]*enable_cdi[ \t]*=[ \t]*(true|false)[ \t]*$", re.MULTILINE)
+BINARY = re.compile(r"""^[ \t]*BinaryName[ \t]*=[ \t]*["']([^"'\n]*)["']""", re.MULTILINE)
+SYSTEMD_CGROUP = re.compile(r"^[ \t]*SystemdCgroup[ \t]*=[ \t]*true[ \t]*$", re.MULTILINE)
 TABLE = re.compile(r"^[ \t]*\[+[ \t]*([^\]#]+?)[ \t]*\]+", re.MULTILINE)
 CONFIG_PATH = re.compile(r"""^[ \t]*config_path[ \t]*=[ \t]*["']([^"'\n]*)["'].*$""", re.MULTILINE)
 WORD = re.compile(r"""\.?[ \t]*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))""")
@@ -74,6 +79,69 @@ def with_config_path(text: str, version: int, tree: str) -> str:
         indent = there[0][: len(there[0]) - len(there[0].lstrip())]
         return text[:start] + CONFIG_PATH.sub(lambda _: indent + line, body, count=1) + text[end:]
     return f"{text[:start]}\n  {line}{body}{text[end:]}"
+
+
+def runtime_binary(dumped: str, name: str) -> str | None:
+    """The program of a runtime, from ``containerd config dump``; None if there is no such runtime."""
+    tables = [f'plugins."{plugin}".containerd.runtimes.{name}' for plugin in RUNTIME_PLUGINS.values()]
+    if _section(dumped, *tables) is None:
+        return None
+    found = BINARY.search(_section(dumped, *(f"{table}.options" for table in tables)) or "")
+    return found[1] if found else ""
+
+
+def cdi_state(dumped: str) -> str:
+    """Whether the CRI plugin takes CDI devices: true, false, empty where it knows none (before 1.7)."""
+    tables = (f'plugins."{plugin}"' for plugin in RUNTIME_PLUGINS.values())
+    found = ENABLE_CDI.search(_section(dumped, *tables) or "")
+    return found[1] if found else ""
+
+
+def with_runtime(text: str, version: int, name: str, binary: str, dumped: str) -> str:
+    """The configuration with one runtime more, whose cgroups are managed as runc's are, all else as it was.
+
+    Raises ValueError for a format that is not known.
+    """
+    plugin = _runtime_plugin(version)
+    runtime = f'plugins."{plugin}".containerd.runtimes.{name}'
+    tables = [f'plugins."{each}".containerd.runtimes.runc.options' for each in RUNTIME_PLUGINS.values()]
+    runc = _section(dumped, *tables)
+    lines = [
+        f"[{runtime}]",
+        '  runtime_type = "io.containerd.runc.v2"',
+        f"  [{runtime}.options]",
+        f'    BinaryName = "{binary}"',
+        *(["    SystemdCgroup = true"] if SYSTEMD_CGROUP.search(runc or "") else []),
+    ]
+    return _appended(text, version, lines)
+
+
+def with_cdi(text: str, version: int) -> str:
+    """The configuration with CDI devices enabled. Raises ValueError for a format that is not known."""
+    table = f'plugins."{_runtime_plugin(version)}"'
+    start, end = _bounds(text, table)
+    if start < 0:
+        return _appended(text, version, [f"[{table}]", "  enable_cdi = true"])
+    body = text[start:end]
+    if ENABLE_CDI.search(body):
+        return text[:start] + ENABLE_CDI.sub("  enable_cdi = true", body, count=1) + text[end:]
+    return f"{text[:start]}\n  enable_cdi = true{body}{text[end:]}"
+
+
+def _runtime_plugin(version: int) -> str:
+    if version not in RUNTIME_PLUGINS:
+        raise ValueError(
+            f"its format is version {version}, and NVIDIA's runtime is set in 2 and 3; "
+            "`containerd config migrate` prints it in a later one"
+        )
+    return RUNTIME_PLUGINS[version]
+
+
+def _appended(text: str, version: int, lines: list[str]) -> str:
+    """Tables behind what is there already."""
+    before = text if text.strip() else f"version = {version}\n"
+    gap = "" if before.endswith("\n") else "\n"
+    return f"{before}{gap}\n" + "".join(f"{line}\n" for line in lines)
 
 
 def _name(table: str) -> str:

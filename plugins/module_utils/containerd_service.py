@@ -35,6 +35,13 @@ class Containerd:
 
         Raises ValueError with containerd's own words where it does not take the configuration.
         """
+        return containerd_config.registry_trees(self.dump(text))
+
+    def dump(self, text: str | None = None) -> str:
+        """The whole configuration in force; of ``text``, did it stand in the file.
+
+        Raises ValueError with containerd's own words where it does not take the configuration.
+        """
         path, temporary = self.path, None
         if text is not None:
             temporary = path.with_name(f".{path.name}.clusterctl")
@@ -50,7 +57,13 @@ class Containerd:
                 "it did not answer" if rc == TIMED_OUT else (err.strip().splitlines() or ["no reason"])[-1]
             )
             raise ValueError(f"containerd does not take {self.path}: {message}")
-        return containerd_config.registry_trees(out)
+        return out
+
+    def format_version(self, text: str) -> int:
+        """The format of its configuration; where it has none yet, that of the program."""
+        if text.strip():
+            return containerd_config.format_version(text)
+        return containerd_config.default_version(run_bounded([str(self.program), "--version"], LOOK_S)[1])
 
     def with_trees(self) -> tuple[str, str]:
         """The configuration as it is, and as it is to be so that containerd reads hosts.toml.
@@ -63,13 +76,8 @@ class Containerd:
                 f"{self.path} has {' and '.join(old)}, and containerd accepts no config_path with it; "
                 "remove them and declare these registries as mirrors"
             )
-        version = containerd_config.format_version(before)
-        if not before.strip():
-            version = containerd_config.default_version(
-                run_bounded([str(self.program), "--version"], LOOK_S)[1]
-            )
         try:
-            after = containerd_config.with_config_path(before, version, tree)
+            after = containerd_config.with_config_path(before, self.format_version(before), tree)
         except ValueError as error:
             raise ValueError(f"{self.path} cannot be set: {error}") from error
         return before, after
@@ -108,6 +116,14 @@ def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, 
         module.fail_json(msg=f"{error}.", clusterctl={"remedy": "fix containerd's configuration"})
     if not trees:
         module.fail_json(msg=f"containerd reads {containerd.path}, but shows no config_path from it.")
+    put_configuration(module, containerd, before, after, result)
+    return trees
+
+
+def put_configuration(
+    module: AnsibleModule, containerd: Containerd, before: str, after: str, result: dict[str, Any]
+) -> None:
+    """Write a configuration that containerd has accepted, with a copy of the one before; fills `result`."""
     result["files"].append(str(containerd.path))
     header = {"before_header": str(containerd.path), "after_header": str(containerd.path)}
     result["diff"].append({**header, "before": mask_urls(before), "after": mask_urls(after)})
@@ -115,7 +131,6 @@ def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, 
         if before:
             module.backup_local(str(containerd.path))
         replace_file(containerd.path, after)
-    return trees
 
 
 def have_read(module: AnsibleModule, containerd: Containerd, result: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
-"""Day-one evidence of seven systems, as differences from the self-test's healthy sample.
+"""Day-one evidence of eight systems, as differences from the self-test's healthy sample.
 
 Re-authored from public captures, nothing copied: `nvidia-smi -q -x` of A100-SXM4, H100 SXM, L40S and GB200
 (NVIDIA/k8s-test-infra, Apache-2.0, drivers 570 to 595), the PCI bus of a DGX A100 (facebookresearch/gcm,
-MIT), an Azure ND96asr_v4 with driver 460 (microsoft/superbench-results, MIT). What those lack is as NVIDIA's
-and the kernel's documents describe it. The GPU in a guest was looked at by us (docs/measurements.md).
+MIT), an Azure ND96asr_v4 with driver 460 (microsoft/superbench-results, MIT). What those lack, and all of
+HGX B200, is as NVIDIA's and the kernel's documents describe it. The GPU in a guest was looked at by us
+(docs/measurements.md).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class System:
     profile: str = ""
     nodes: int = 2
     pci_class: str = "0x030200"
+    device: str = "0x20b2"
     generation: int = 4
     memory_mib: int = 81920
     switches: int = 0
@@ -106,6 +108,12 @@ def _gb200_tray(record: Record) -> None:
         "unit": {"rc": 0, "LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"},
         "version": MISSING,
     }
+    record["imex"] = {
+        "unit": {"rc": 0, "LoadState": "loaded", "ActiveState": "active", "SubState": "running"},
+        "version": sample.program(f"IMEX version is: {record['module']['version']}\n"),
+        "state": sample.program("READY\n"),
+        "nodes": ["192.0.2.1", "192.0.2.2"],
+    }
     record["host"].update(architecture="aarch64", cpus=144, kernel="6.8.0-1024-nvidia-64k")
     record["firmware"].update(cpu_model=None, microcode=None, sys_vendor="NVIDIA")
     record["cpu"].update(
@@ -129,6 +137,17 @@ def _gb200_tray(record: Record) -> None:
     for device in record["pci"]:
         if device["vendor"] == "0x10de":
             device.update(max_link_speed="64.0 GT/s PCIe", link_speed="32.0 GT/s PCIe")
+
+
+def _hgx_b200(record: Record) -> None:
+    """The NVSwitches are no PCI devices: one adapter more leads to them, and Fabric Manager starts NVLSM."""
+    adapter = next(device for device in record["pci"] if device["class"].startswith("0x0207"))
+    bridge = {**adapter, "address": "0000:05:00.0", "nvswitch_bridge": True}
+    for device in record["pci"]:
+        if device["class"].startswith("0x0207"):
+            device["nvswitch_bridge"] = False
+    record["pci"].append(bridge)
+    record["fabric_manager"].update(nvlsm=True, umad=True)
 
 
 def _virtual_machine(record: Record) -> None:
@@ -192,6 +211,19 @@ SYSTEMS: dict[str, System] = {
         rdma=True,
         smi={"fabric": "", **{f"fabric/{name}": text for name, text in HOPPER_FABRIC.items()}},
     ),
+    "HGX B200": System(
+        model="NVIDIA B200",
+        driver="580.105.08",
+        profile="b200-sxm6-180gb",
+        buses=_of_buses("1b", "43", "52", "61", "9d", "c3", "d1", "df"),
+        device="0x2901",
+        generation=5,
+        memory_mib=183359,
+        links=(18, "53.125 GB/s"),
+        rdma=True,
+        smi={"fabric": "", **{f"fabric/{name}": text for name, text in HOPPER_FABRIC.items()}},
+        change=_hgx_b200,
+    ),
     "L40S server": System(
         model="NVIDIA L40S",
         driver="595.91.07",
@@ -233,6 +265,7 @@ SYSTEMS: dict[str, System] = {
         model="NVIDIA GB200",
         driver="580.173.02",
         buses=("0008:01:00.0", "0009:01:00.0", "0018:01:00.0", "0019:01:00.0"),
+        device="0x2941",
         generation=5,
         memory_mib=189471,
         links=(18, "53.125 GB/s"),
@@ -374,7 +407,7 @@ def _set(gpu: ElementTree.Element, path: str, text: str | None) -> None:
 def _nvlink(system: System, node: int, *, errors: bool) -> str:
     count, rate = system.links or (0, "")
     names = ("Replay", "Recovery", "CRC")
-    fifth_generation = errors and count > 0 and "GB200" in system.model
+    fifth_generation = errors and count > 0 and "B200" in system.model
     lines = [
         *(f"\t Link {link}: {name} Errors: 0" for link in range(count) for name in names if errors),
         *(f"\t Link {link}: {rate}" for link in range(count) if not errors),
@@ -394,7 +427,13 @@ def _topology(system: System, nics: int) -> str:
 
 def _pci(system: System, devices: list[Record]) -> list[Record]:
     speed = {4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}[system.generation]
-    gpu = {**devices[0], "class": system.pci_class, "link_speed": speed, "max_link_speed": speed}
+    gpu = {
+        **devices[0],
+        "class": system.pci_class,
+        "device": system.device,
+        "link_speed": speed,
+        "max_link_speed": speed,
+    }
     switches = [device for device in devices if device["class"] == "0x068000"][: system.switches]
     adapters = [device for device in devices if device["vendor"] == "0x15b3"]
     return [

@@ -146,12 +146,20 @@ def _of_role(role: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
     )  # fmt: skip
     for source, systems_of in role["packages"].items():
         for name, packages in systems_of.items():
+            known = " | ".join(f"{name} {release}" for release in role["supported_os"][name])
             if not packages["fabric_manager"]:
-                known = " | ".join(f"{name} {release}" for release in role["supported_os"][name])
                 yield CompatibilityRow(
                     f"fabric-manager-{source}-{name}", (("source", source), ("os", known)),
                     (("fabric_manager", NONE),), f"{name.capitalize()}'s own archive has no Fabric Manager",
                     sources["packages"],
+                )  # fmt: skip
+            elif not packages["nvlsm"]:
+                yield CompatibilityRow(
+                    f"nvlsm-{source}-{name}",
+                    (("source", source), ("os", known), ("gpu", "10.*"), ("nvswitch", "yes")),
+                    (("fabric_manager", NONE),),
+                    f"{name.capitalize()}'s own archive has no NVLSM, which Fabric Manager needs on HGX B200",
+                    sources["nvlink_fabrics"],
                 )  # fmt: skip
 
 

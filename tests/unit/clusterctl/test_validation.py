@@ -106,6 +106,20 @@ def test_a_plan_has_the_nodes_and_checks_that_are_named(cluster: ClusterDirector
     assert caught.value.code == "validate.unknown-suite"
 
 
+def test_jobs_are_refused_on_nodes_with_containerd_alone_and_other_checks_are_not(
+    cluster: ClusterDirectory,
+) -> None:
+    (cluster.root / "host_vars").mkdir()
+    (cluster.root / "host_vars/gpu02.yml").write_text("container_runtime_engine: containerd\n")
+    with pytest.raises(ExplainedError) as caught:
+        make_plan(ValidateRequest(cluster.root))
+    error = caught.value
+    assert (error.code, error.where) == ("validate.no-docker", "host_vars/gpu02.yml:1")
+    assert str(error) == "the jobs of quick run in Docker, and gpu02 has containerd alone"
+    assert make_plan(ValidateRequest(cluster.root, limit="gpu01")).spec.nodes
+    assert make_plan(ValidateRequest(cluster.root, checks=("xid", "nvlink"))).spec.nodes
+
+
 ENVIRONMENT = """\
 validation_environment: {NCCL_IB_TC: "106", NCCL_OF_NEXT_YEAR: "1"}
 validation_environment_suites: {standard: {NCCL_IB_TC: "105"}}

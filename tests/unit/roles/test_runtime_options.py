@@ -41,6 +41,40 @@ def test_memory_may_be_locked_where_there_is_rdma_and_the_operator_has_the_last_
     assert templated(repository, "container_runtime", "_container_runtime_options", variables) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"kubelet": True, "version": ""}, "is a node of Kubernetes, whose kubelet uses containerd"),
+        ({"kubelet": False, "version": "29.1.3"}, "has Docker 29.1.3, which may use containerd"),
+    ],
+)
+def test_who_uses_containerd_is_said_where_it_is_refused(
+    repository: Path, engine: dict[str, Any], words: str
+) -> None:
+    name, variables = (
+        "_container_runtime_user_of_containerd",
+        {"__container_runtime_engine": {"engine": engine}},
+    )
+    assert str(templated(repository, "container_runtime", name, variables)).startswith(words)
+
+
+@pytest.mark.parametrize(("adapters", "limit"), [({"matched": 2}, True), ({"skipped": True}, False)])
+def test_containerd_alone_gets_proxies_and_next_to_rdma_locked_memory(
+    repository: Path, adapters: dict[str, Any], limit: bool
+) -> None:
+    variables = {"__container_runtime_rdma": adapters, "container_runtime_lock_memory": True}
+    files = templated(repository, "container_runtime", "_container_runtime_containerd_limits", variables)
+    assert files == ("LimitMEMLOCK=infinity" if limit else "")
+
+
+def test_mirrors_are_those_of_the_declared_engine(repository: Path) -> None:
+    found = templated(
+        repository, "registry_client", "registry_client_engines", {"container_runtime_engine": "containerd"}
+    )
+    assert found == ["containerd"]
+    assert templated(repository, "registry_client", "registry_client_engines", {}) == ["docker"]
+
+
 CGROUPFS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
 ASKED = {"nvidia_container_toolkit_cgroup_driver": "cgroupfs"}
 CDI = {"features": {"cdi": True}}

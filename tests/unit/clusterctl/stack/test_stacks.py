@@ -412,6 +412,15 @@ def test_fabric_manager_is_as_the_setting_says_also_as_a_boolean(tmp_path: Path)
         assert conflict.remedies == ("set nvidia_driver_fabric_manager: auto",)
 
 
+def test_hgx_b200_needs_fabric_manager_with_nvlsm_which_ubuntus_own_archive_lacks(tmp_path: Path) -> None:
+    settings = {"hardware_profile": "b200-sxm6-180gb"}
+    assert judged(site(tmp_path, settings)).resolutions[0].values["fabric_manager"] == "580"
+    seen = NodeFacts(os="ubuntu 24.04", kernel="6.8.0-151-generic", seen_by="seen now")
+    settings["nvidia_driver_source"] = "distribution"
+    conflict = judged(site(tmp_path, settings), gpu01=seen, gpu02=seen).conflicts[0]
+    assert "nvlsm-distribution-ubuntu" in [row.id for row in conflict.rows]
+
+
 def test_a_validation_is_not_lost_over_a_setting_that_cannot_be_evaluated(tmp_path: Path) -> None:
     inventory = site(tmp_path, {"nvidia_container_toolkit_mode": "{{ nowhere.at_all }}"})
     found = locked_environment(inventory, Lock(), {"nodes": {}, "notes": ["a note"]}, "r1")

@@ -1,0 +1,52 @@
+"""NVIDIA's runtime in containerd's configuration, with containerd itself."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.modules import containerd_runtime as module
+from tests.support.called_module import called
+from tests.support.mirrors_declared import needs_containerd
+from tests.unit.plugins.modules.test_registry_mirrors import DEBIANS
+
+pytestmark = needs_containerd
+BINARY = "/usr/bin/nvidia-container-runtime"
+
+
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], check: bool = False) -> dict[str, Any]:
+    arguments = {"containerd_config": str(tmp_path / "config.toml")}
+    return called(module, arguments, tmp_path, capsys, check=check)
+
+
+@pytest.mark.parametrize("text", [DEBIANS, ""])
+def test_containerd_itself_takes_the_runtime_and_a_second_run_changes_nothing(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(text, encoding="utf-8")
+    planned = run(tmp_path, capsys, check=True)
+    assert (planned["files"], config.read_text(encoding="utf-8")) == ([str(config)], text)
+    assert run(tmp_path, capsys)["files"] == [str(config)]
+    dumped = subprocess.run(
+        ["containerd", "--config", str(config), "config", "dump"], capture_output=True, text=True, check=True
+    ).stdout
+    assert containerd_config.runtime_binary(dumped, "nvidia") == BINARY
+    assert containerd_config.runtime_binary(dumped, "runc") == ""
+    assert containerd_config.cdi_state(dumped) in ("true", "")
+    assert bool(list(tmp_path.glob("config.toml.*~"))) is bool(text), "what was there is kept next to it"
+    assert not run(tmp_path, capsys)["changed"]
+
+
+def test_a_configuration_that_containerd_does_not_take_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("version = 2\n[plugins\n", encoding="utf-8")
+    refused = run(tmp_path, capsys)
+    assert refused["failed"] and "containerd does not take" in refused["msg"]
+    assert config.read_text(encoding="utf-8") == "version = 2\n[plugins\n"
+    assert [path.name for path in tmp_path.iterdir() if "clusterctl" in path.name] == []
