@@ -100,20 +100,26 @@ def cdi_state(dumped: str) -> str:
 def with_runtime(text: str, version: int, name: str, binary: str, dumped: str) -> str:
     """The configuration with one runtime more, whose cgroups are managed as runc's are, all else as it was.
 
+    A file that names any runtime has no runtime by default: runc is named too, or CRI does not start.
     Raises ValueError for a format that is not known.
     """
-    plugin = _runtime_plugin(version)
-    runtime = f'plugins."{plugin}".containerd.runtimes.{name}'
+    runtimes = f'plugins."{_runtime_plugin(version)}".containerd.runtimes'
     tables = [f'plugins."{each}".containerd.runtimes.runc.options' for each in RUNTIME_PLUGINS.values()]
-    runc = _section(dumped, *tables)
-    lines = [
-        f"[{runtime}]",
+    systemd = bool(SYSTEMD_CGROUP.search(_section(dumped, *tables) or ""))
+    named = _section(text, f"{runtimes}.runc", f"{runtimes}.runc.options") is not None
+    lines = [] if named else _runtime(f"{runtimes}.runc", "", systemd)
+    return _appended(text, version, [*lines, *_runtime(f"{runtimes}.{name}", binary, systemd)])
+
+
+def _runtime(table: str, binary: str, systemd: bool) -> list[str]:
+    """The lines of a runtime."""
+    return [
+        f"[{table}]",
         '  runtime_type = "io.containerd.runc.v2"',
-        f"  [{runtime}.options]",
-        f'    BinaryName = "{binary}"',
-        *(["    SystemdCgroup = true"] if SYSTEMD_CGROUP.search(runc or "") else []),
+        f"  [{table}.options]",
+        *([f'    BinaryName = "{binary}"'] if binary else []),
+        *(["    SystemdCgroup = true"] if systemd else []),
     ]
-    return _appended(text, version, lines)
 
 
 def with_cdi(text: str, version: int) -> str:

@@ -91,7 +91,8 @@ def configured(containerd: Containerd, mode: str, binary: str) -> tuple[str, str
         after = containerd_config.with_runtime(after, version, NAME, binary, dumped)
     if cdi:
         after = containerd_config.with_cdi(after, version)
-    if any(lacks(containerd.dump(after), mode, binary)):
+    dumped = containerd.dump(after)
+    if any(lacks(dumped, mode, binary)) or containerd_config.runtime_binary(dumped, "runc") is None:
         raise ValueError(
             f"it does not show what {containerd.path} would have: is its CRI plugin in disabled_plugins?"
         )

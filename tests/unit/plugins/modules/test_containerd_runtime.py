@@ -59,9 +59,14 @@ def test_the_runtime_is_added_and_its_cgroups_are_managed_as_those_of_runc(
     after = containerd_config.with_runtime("", version, "nvidia", BINARY, dumped)
     options = {"BinaryName": BINARY} | ({"SystemdCgroup": True} if systemd else {})
     assert tomllib.loads(after)["version"] == version
+    kind = {"runtime_type": "io.containerd.runc.v2"}
+    own = {name: value for name, value in options.items() if name != "BinaryName"}
+    # Without runc's own table containerd would know the new runtime alone, and CRI would not start.
     assert runtimes(after, version) == {
-        "nvidia": {"runtime_type": "io.containerd.runc.v2", "options": options}
-    }
+        "runc": {**kind, "options": own}, "nvidia": {**kind, "options": options},
+    }  # fmt: skip
+    again = containerd_config.with_runtime(dumped, version, "nvidia", BINARY, dumped)
+    assert set(runtimes(again, version)) == {"runc", "nvidia"}
     assert containerd_config.runtime_binary(after, "nvidia") == BINARY
 
 
