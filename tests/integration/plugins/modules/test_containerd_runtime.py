@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,32 @@ def test_containerd_itself_takes_the_runtime_and_a_second_run_changes_nothing(
     assert containerd_config.cdi_state(dumped) in ("true", "")
     assert bool(list(tmp_path.glob("config.toml.*~"))) is bool(text), "what was there is kept next to it"
     assert not run(tmp_path, capsys)["changed"]
+
+
+def test_kubernetes_plugin_starts_with_the_runtime(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It refuses a file in which the default runtime, runc, is no longer among the runtimes."""
+    config, socket = tmp_path / "config.toml", tmp_path / "c.sock"
+    config.write_text(
+        f'version = 2\n[grpc]\n  address = "{socket}"\n[ttrpc]\n  address = "{socket}.ttrpc"\n',
+        encoding="utf-8",
+    )
+    run(tmp_path, capsys)
+    command = ["containerd", "--config", str(config), "--root", str(tmp_path / "root")]
+    with (tmp_path / "log").open("wb") as log:
+        daemon = subprocess.Popen([*command, "--state", str(tmp_path / "state")], stdout=log, stderr=log)
+    try:
+        list_plugins = ["ctr", "--address", str(socket), "plugins", "ls"]
+        deadline = time.monotonic() + 120
+        while (shown := subprocess.run(list_plugins, capture_output=True, text=True, check=False)).returncode:
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text(encoding="utf-8")[-3000:]
+            time.sleep(0.2)
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+    states = {words[1]: words[-1] for line in shown.stdout.splitlines() if len(words := line.split()) > 2}
+    assert states["cri"] == "ok", (tmp_path / "log").read_text(encoding="utf-8")[-3000:]
 
 
 def test_a_configuration_that_containerd_does_not_take_is_left_alone(
