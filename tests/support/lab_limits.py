@@ -5,10 +5,9 @@ from __future__ import annotations
 # --- Those of suite `quick` that do not apply to a lab's nodes.
 # They ask `virtual`: a container has neither firmware nor a kernel of its own.
 NOT_IN_CONTAINERS = {"cpu-governor", "firmware-alike", "iommu", "memory-errors", "nvme", "pcie-acs"}
-# No RDMA adapters, DCGM or rack is simulated; the A100 report no fabric, and ranks meet over gloo.
+# The lab simulates no RDMA adapters and no DCGM, its A100 report no fabric, and its ranks meet over gloo.
 NOT_SIMULATED = {
-    "dcgm-diag", "gpu-fabric", "imex", "infiniband-errors", "infiniband-firmware", "infiniband-port",
-    "rails-alike",
+    "dcgm-diag", "gpu-fabric", "infiniband-errors", "infiniband-firmware", "infiniband-port", "rails-alike",
     "roce", "roce-flow-control", "nccl-transport", "reduce-scatter", "all-to-all",
 }  # fmt: skip
 NOT_IN_A_LAB = NOT_IN_CONTAINERS | NOT_SIMULATED

@@ -25,24 +25,24 @@ CHECKS = tuple(
 )
 NO_RDMA = {
     "infiniband-errors", "infiniband-firmware", "infiniband-port", "rails-alike", "roce", "roce-flow-control",
-    "fabric-manager", "imex", "dcgm-diag", "nvlink", "nvlink-errors", "gpu-topology", "gpu-mig", "pcie-acs",
+    "fabric-manager", "dcgm-diag", "nvlink", "nvlink-errors", "gpu-topology", "gpu-mig", "pcie-acs",
     "mounts", "nvme",
 }  # fmt: skip
 # Checks of the probe's evidence that do not apply there.
 DO_NOT_APPLY = {
-    "HGX A100": {"mounts", "nvme", "imex"},
-    "DGX H100": {"mounts", "nvme", "imex"},
-    "HGX B200": {"mounts", "nvme", "imex"},
+    "HGX A100": {"mounts", "nvme"},
+    "DGX H100": {"mounts", "nvme"},
+    "HGX B200": {"mounts", "nvme"},
     "L40S server": NO_RDMA,
     "single-GPU workstation": NO_RDMA
     | {
         "firmware-alike", "huge-pages", "memory", "os-alike", "gpu-vbios", "gpu-ecc", "gpu-p2p",
         "gpu-row-remap", "mtu-alike", "pci-manifest",
     },
-    "GB200 tray": {"iommu", "mounts", "nvme", "pcie-acs", "fabric-manager", "gpu-topology"},
+    "GB200 tray": {"iommu", "mounts", "nvme", "pcie-acs", "gpu-topology"},
     "virtual machine": {
         "cpu-governor", "firmware-alike", "iommu", "memory-errors", "mounts", "nvme", "pcie-acs",
-        "gpu-recovery", "imex",
+        "gpu-recovery",
     },
     "GPU in a guest": (NO_RDMA - {"gpu-mig"})
     | {
@@ -116,7 +116,7 @@ def test_jobs_that_a_healthy_hgx_a100_passed_raise_no_alarm() -> None:
             [
                 one
                 for one in results
-                if one.verdict is not Verdict.PASS and one.check not in DO_NOT_APPLY["HGX A100"]
+                if one.verdict is not Verdict.PASS and one.check not in ("mounts", "nvme")
             ]
         )
         == []

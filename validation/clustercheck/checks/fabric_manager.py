@@ -18,6 +18,7 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.imex import FAULTS, judge_imex
 from clustercheck.checks.support.nvlink_fabric import Manager, NvLinkFabric, fabric_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NVIDIA, NodeEvidence
@@ -36,6 +37,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     name = str(subject.node)
     node = evidence.nodes[name]
     fabric = fabric_of(node)
+    if fabric.manager is Manager.RACK:
+        return judge_imex(evidence, node)
     if found := _without_switches(evidence, name, fabric):
         return found
     part = node.mapping("fabric_manager")
@@ -67,7 +70,7 @@ def _without_switches(evidence: Evidence, name: str, fabric: NvLinkFabric) -> Fi
             expected_switches,
             remedy="Power-cycle the node; if a switch stays away, call the supplier.",
         )
-    if fabric.manager not in (Manager.FABRIC_MANAGER, Manager.WITH_NVLSM):
+    if fabric.manager is Manager.NONE:
         of_part = "the node has a part of the board's GPUs, and none of its NVSwitches"
         return not_applicable(of_part if is_part else fabric.because)
     if fabric.manager is Manager.WITH_NVLSM and not fabric.bridges:
@@ -182,11 +185,13 @@ CHECK = Check(
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="state and version of NVIDIA Fabric Manager, and the number of NVSwitches; on HGX B200 and B300 "
-    "the adapters that lead to them, and NVLSM",
+    "the adapters that lead to them, and NVLSM; on GB200 and GB300, whose racks run Fabric Manager, IMEX",
     method="systemctl show, nv-fabricmanager --version, class 0680 of vendor 10de in sysfs, vital product "
-    "data of vendor 15b3, /proc; NVLSM by NVIDIA's documents, never seen",
-    requires="an NVSwitch on the PCI bus, or GPUs of HGX B200 or B300; not a rack's tray (GB200, GB300)",
-    expectation="active, and exactly the version of the driver",
+    "data of vendor 15b3, /proc; nvidia-imex --version, nvidia-imex-ctl -q, nodes_config.cfg; NVLSM and IMEX "
+    "by NVIDIA's documents, never seen",
+    requires="an NVSwitch on the PCI bus, or GPUs of HGX B200 or B300; of a rack's tray (GB200, GB300) nodes "
+    "in nodes_config.cfg, without which Slurm or Kubernetes start IMEX",
+    expectation="active, and exactly the version of the driver; IMEX READY, with the same nodes on each node",
     remedy="Install the Fabric Manager of the driver's exact version: clusterctl apply --only driver",
     subjects=every_gpu_node,
     judge=judge,
@@ -217,5 +222,6 @@ CHECK = Check(
         ),
         SeededFault("adapters-gone", _hgx_b200("gpu03", _without_adapters), Subject("gpu03")),
         SeededFault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
+        *FAULTS,
     ),
 )

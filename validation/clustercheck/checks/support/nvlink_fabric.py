@@ -43,7 +43,7 @@ def fabric_of(node: NodeEvidence) -> NvLinkFabric:
     """
     gpus = node.gpu_models()
     if gpus & OF_RACK:
-        return NvLinkFabric(Manager.RACK, because="the switch trays of its rack run Fabric Manager")
+        return NvLinkFabric(Manager.RACK)
     switches = len(node.nvswitch_addresses())
     if switches:
         return NvLinkFabric(Manager.FABRIC_MANAGER, switches)

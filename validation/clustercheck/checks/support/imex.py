@@ -1,4 +1,7 @@
-"""IMEX: running, ready, of the driver's own version, and told of the same nodes as on those nodes."""
+"""IMEX, for the check fabric-manager: running, ready, of the driver's version, and told of the same nodes.
+
+From NVIDIA's documents: never seen.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks.base import (
-    Check,
-    Finding,
-    SeededFault,
-    every_gpu_node,
-    failed,
-    not_applicable,
-    passed,
-)
+from clustercheck.checks.base import Finding, SeededFault, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.nvlink_fabric import Manager, fabric_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NVIDIA, NodeEvidence
-from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.model import Subject, Verdict
 from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
 
@@ -33,11 +27,11 @@ READY = "READY"
 _VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
-def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Without it the nodes of a rack cannot share memory of GPUs: NCCL fails, or leaves NVLink aside."""
-    node = evidence.nodes[str(subject.node)]
-    if fabric_of(node).manager is not Manager.RACK:
-        return not_applicable("this node is not one of a rack whose NVLink switches join several nodes")
+def judge_imex(evidence: Evidence, node: NodeEvidence) -> Finding:
+    """Without it the nodes of a rack cannot share memory of GPUs: NCCL fails, or leaves NVLink aside.
+
+    Raises CannotReadError.
+    """
     part = node.mapping("imex")
     unit, nodes = part.get("unit"), _nodes(node)
     if not isinstance(unit, Mapping) or not unit.get("ActiveState"):
@@ -130,33 +124,18 @@ def _fault(name: str, change: Any, verdict: Verdict = Verdict.FAIL, node: str = 
     return SeededFault(name, seeding.chain(_RACK, seeding.edit(node, change)), Subject(node), verdict)
 
 
-CHECK = Check(
-    id="imex",
-    title="IMEX",
-    section=Section.DRIVER,
-    scope=Scope.HOST,
-    severity=Severity.CRITICAL,
-    measures="state and version of nvidia-imex, and the nodes that it is configured for",
-    method="systemctl show, nvidia-imex --version, nvidia-imex-ctl -q, nodes_config.cfg; by NVIDIA's "
-    "documents, never seen",
-    requires="GPUs of GB200 or GB300; nodes in nodes_config.cfg, without which Slurm or Kubernetes start it",
-    expectation="active and READY, exactly the version of the driver, and the same nodes on each of them",
-    remedy=START,
-    subjects=every_gpu_node,
-    judge=judge,
-    faults=(
-        _fault("joined", lambda raw: None, Verdict.PASS),
-        _fault("not-installed", lambda raw: raw["imex"]["unit"].update(LoadState="not-found")),
-        _fault("stopped", lambda raw: raw["imex"]["unit"].update(ActiveState="failed", SubState="failed")),
-        _fault(
-            "version-skew", lambda raw: raw["imex"]["version"].update(stdout="IMEX version is: 580.65.06\n")
-        ),
-        _fault("waiting-for-peers", lambda raw: raw["imex"]["state"].update(stdout="WAITING_FOR_PEERS\n")),
-        _fault("other-nodes", lambda raw: raw["imex"].update(nodes=["192.0.2.1", "192.0.2.2"])),
-        _fault("started-for-a-job", lambda raw: raw["imex"].update(nodes=[]), Verdict.EXCLUDED),
-        _fault(
-            "version-unreadable", lambda raw: raw["imex"]["version"].update(stdout="?\n"), Verdict.NOT_RUN
-        ),
-        _fault("not-told", lambda raw: raw["imex"].update(nodes=None), Verdict.NOT_RUN, node="gpu03"),
+FAULTS = (
+    _fault("joined-by-imex", lambda raw: None, Verdict.PASS),
+    _fault("imex-not-installed", lambda raw: raw["imex"]["unit"].update(LoadState="not-found")),
+    _fault("imex-stopped", lambda raw: raw["imex"]["unit"].update(ActiveState="failed", SubState="failed")),
+    _fault(
+        "imex-version-skew", lambda raw: raw["imex"]["version"].update(stdout="IMEX version is: 580.65.06\n")
     ),
+    _fault("imex-waiting-for-peers", lambda raw: raw["imex"]["state"].update(stdout="WAITING_FOR_PEERS\n")),
+    _fault("imex-other-nodes", lambda raw: raw["imex"].update(nodes=["192.0.2.1", "192.0.2.2"])),
+    _fault("imex-started-for-a-job", lambda raw: raw["imex"].update(nodes=[]), Verdict.EXCLUDED),
+    _fault(
+        "imex-version-unreadable", lambda raw: raw["imex"]["version"].update(stdout="?\n"), Verdict.NOT_RUN
+    ),
+    _fault("imex-not-told", lambda raw: raw["imex"].update(nodes=None), Verdict.NOT_RUN, node="gpu03"),
 )
