@@ -223,7 +223,7 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     if params["fabric_manager"]:
         _, output, error = node.run(["nv-fabricmanager", "--version"])
         found["fabric_manager"] = (output or error).strip().rsplit(" ", 1)[-1]
-    if params["imex"]:
+    if runs_imex(params):
         _, output, error = node.run(["nvidia-imex", "--version"])
         found["imex"] = (output or error).strip().rsplit(" ", 1)[-1]
     wrong = [

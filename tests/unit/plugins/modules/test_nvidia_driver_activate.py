@@ -189,7 +189,7 @@ def test_a_job_keeps_imex_from_restarting_with_other_nodes(module: FakeModule) -
 
 def test_imex_of_another_version_than_the_driver_is_said(module: FakeModule) -> None:
     module.load("580.105.08")
-    module.params.update(imex=True, fabric_manager=False)
+    module.params.update(imex=True, imex_nodes=NODES, fabric_manager=False)
     module.disk = "580.95.05"
     node = driver_node.Node(module, module.root)
     with pytest.raises(Ended, match=r"imex says 580\.95\.05"):
