@@ -216,15 +216,16 @@ class LabDirectory:
         replace_file(self.state_file, state.model_dump_json(indent=2) + "\n", 0o644)
 
 
-def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
+def find_lab(named: Path | None, start: Path | None = None, *, make: bool = False) -> LabDirectory:
     """The directory that was named, else `.lab` of the nearest parent that has a lab or is a repository.
 
+    ``make``: it is made where it is missing, so that nobody else can.
     Raises ClusterctlError (``cluster.not-trusted``) where others could have written that, or another user's
     link leads there.
     """
     instead = "Name the lab's directory with --dir DIR"
     if named is not None:
-        return _at(named, instead)
+        return _at(named, instead, make=make)
     here = (start or Path.cwd()).resolve()
     parents = (here, *here.parents)
     for marker in (".lab/state.json", ".git"):
@@ -233,12 +234,12 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
             parts = (found, found / ".lab", found / ".lab" / "state.json")
             require_trusted(parts, found, instead)
             return LabDirectory(found / ".lab")
-    return _at(here / ".lab", instead)
+    return _at(here / ".lab", instead, make=make)
 
 
-def _at(place: Path, instead: str) -> LabDirectory:
+def _at(place: Path, instead: str, *, make: bool) -> LabDirectory:
     """That directory, which may not be there yet: without links where it is. Raises ClusterctlError."""
     with contextlib.suppress(FileNotFoundError):
-        place = require_trusted_place(place, instead)
+        place = require_trusted_place(place, instead, make=make)
         require_trusted([place / "state.json"], place, instead)
     return LabDirectory(place)

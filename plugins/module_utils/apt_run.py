@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, quoted
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
@@ -40,10 +40,10 @@ def settings(proxies: Proxies, root: Path = Path("/")) -> str:
     """
     lines = [f'DPkg::Lock::Timeout "{LOCK_WAIT_S}";']
     if proxies.http:
-        lines.append(f'Acquire::http::Proxy "{proxies.http}";')
+        lines.append(f'Acquire::http::Proxy "{quoted(proxies.http)}";')
     # apt's https takes the proxy of http where it has none of its own.
     if proxies.http or proxies.https:
-        lines.append(f'Acquire::https::Proxy "{proxies.https or "DIRECT"}";')
+        lines.append(f'Acquire::https::Proxy "{quoted(proxies.https) or "DIRECT"}";')
         lists = [root / "etc/apt/sources.list", *sorted((root / "etc/apt/sources.list.d").glob("*.*"))]
         direct = direct_hosts("\n".join(read_text(path) for path in lists), proxies.no_proxy)
         lines += [

@@ -97,16 +97,35 @@ def device_holders(root: Path) -> dict[int, str]:
 
 
 def _unit(root: Path, pid: int) -> str:
-    """The system's unit that a process is of; empty for a session's or a container's."""
-    cgroup = read_text(root / "proc" / str(pid) / "cgroup")
-    match = re.search(r"/system\.slice/(?:[^\n]*/)?([^/\n]+)\.service", cgroup)
-    return match.group(1) if match else ""
+    """The system's unit that a process is of; empty for a session's or a container's.
+
+    Below what was delegated to them, users and containers name groups as they like.
+    """
+    top = _tops(root)
+    for path in _cgroups(root, pid):
+        above, found, below = path.partition("/system.slice/")
+        match = re.match(r"(?:[^/]+\.slice/)*([^/]+)\.service(?:/|$)", below)
+        if found and above in top and match:
+            return match.group(1)
+    return ""
+
+
+def _tops(root: Path) -> set[str]:
+    """Where the system's own groups are: in a container not at the top."""
+    return {path.removesuffix("/init.scope").rstrip("/") for path in _cgroups(root, 1)} or {""}
+
+
+def _cgroups(root: Path, pid: int) -> list[str]:
+    """The paths of a process, one for each hierarchy."""
+    lines = read_text(root / "proc" / str(pid) / "cgroup").splitlines()
+    return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
 
 
 def _container(root: Path, pid: int) -> str:
     """The id of the container that a process is in; empty for one of the host."""
-    cgroup = read_text(root / "proc" / str(pid) / "cgroup")
-    match = re.search(r"(?:docker|containerd|libpod)[-/:][^\n]*?([0-9a-f]{64})", cgroup)
+    of_users = tuple(f"{top}/user.slice/" for top in _tops(root))
+    paths = "\n".join(path for path in _cgroups(root, pid) if not path.startswith(of_users))
+    match = re.search(r"(?:docker|containerd|libpod)[-/:][^\n]*?([0-9a-f]{64})", paths)
     return match.group(1) if match else ""
 
 

@@ -59,7 +59,7 @@ def up(  # noqa: PLR0917 - click gives one argument an option
     nodes: int, hardware: str, system: str, registry: Registry, directory: Path | None, as_json: bool
 ) -> int:
     """Start the lab; existing hosts are not changed."""
-    where = find_lab(directory)
+    where = find_lab(directory, make=True)
     progress = LabProgress(say)
     state = lab.up(where, lab.Request(nodes, hardware, system, registry), progress)
     progress.line(f"the lab is up: {len(state.gpu_nodes)} GPU nodes and a registry host")

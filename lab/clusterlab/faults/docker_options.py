@@ -11,8 +11,8 @@ from clusterlab.faults.base import FaultTarget, LabFault
 PLACE = "/etc/docker/daemon.json"
 FILES = 1024
 CGROUPS = "native.cgroupdriver="
-# Docker has read our line where it was started since.
-_RESTART = "systemctl try-restart docker.service"
+# Docker has read our line where it was started since; systemd refuses a unit that is started too often.
+_RESTART = "systemctl reset-failed docker.service\nsystemctl try-restart docker.service"
 
 
 def configured(

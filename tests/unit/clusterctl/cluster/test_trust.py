@@ -259,6 +259,13 @@ def test_a_labs_directory_that_another_user_planted_is_refused(
     assert caught.value.code == "cluster.not-trusted"
 
 
+def test_a_lab_that_is_to_be_started_has_its_directory_from_the_look_on(site: Path) -> None:
+    place = site / "new"
+    assert find_lab(place).root == place
+    assert not place.exists()
+    assert find_lab(place, make=True).root.is_dir()
+
+
 def test_no_command_is_offered_for_a_directory_of_others_or_one_in_which_all_may_put_files(
     site: Path, owners: dict[Path, tuple[int, int]]
 ) -> None:

@@ -130,6 +130,37 @@ def holder(root: Path, pid: int, name: str, device: str, cgroup: str = "0::/user
     (root / f"proc/{pid}/fd/3").symlink_to(device)
 
 
+@pytest.mark.parametrize(
+    ("top", "cgroup", "unit"),
+    [
+        ("", "0::/system.slice/node_exporter.service", "node_exporter"),
+        ("", "0::/system.slice/system-x.slice/x@1.service/below", "x@1"),
+        ("/docker/0a", "1:name=systemd:/docker/0a/system.slice/node_exporter.service", "node_exporter"),
+        ("", "0::/user.slice/user-1.slice/user@1.service/app.slice/system.slice/ssh.service", ""),
+        ("", "0::/system.slice/docker-0a.scope/system.slice/ssh.service", ""),
+        ("", "0::/system.slice/slurmd.service/system.slice/ssh.service", "slurmd"),
+    ],
+)
+def test_a_unit_is_known_by_where_systemd_puts_it_alone(
+    tmp_path: Path, top: str, cgroup: str, unit: str
+) -> None:
+    """Whom a part of the tree was given to names groups as he likes, and root stops units."""
+    write(tmp_path, "proc/1/cgroup", f"0::{top}/init.scope\n")
+    write(tmp_path, "proc/31/cgroup", f"{cgroup}\n")
+    assert gpu_busy._unit(tmp_path, 31) == unit
+
+
+def test_a_users_group_with_a_containers_name_is_no_container(tmp_path: Path) -> None:
+    identity = "ab" * 32
+    write(tmp_path, "proc/1/cgroup", "0::/init.scope\n")
+    for pid, path in (
+        (31, f"/system.slice/docker-{identity}.scope"),
+        (32, f"/user.slice/u/docker-{identity}.scope"),
+    ):
+        write(tmp_path, f"proc/{pid}/cgroup", f"0::{path}\n")
+    assert (gpu_busy._container(tmp_path, 31), gpu_busy._container(tmp_path, 32)) == (identity, "")
+
+
 def quiet(argv: list[str]) -> tuple[int, str]:
     return 127, ""
 
