@@ -85,7 +85,8 @@ def kernels(root: Path, running: str, packages: dict[str, str]) -> list[str]:
     installed = [
         match.group(1)
         for name in packages
-        if (match := re.fullmatch(r"linux-image-(?:unsigned-)?(\d+\..+)", name)) and "dbg" not in name
+        if (match := re.fullmatch(r"(?:linux-image-(?:unsigned-)?|kernel-core-)(\d+\..+)", name))
+        and "dbg" not in name
     ]
     newest = sorted(installed, key=version_key)[-1:]
     return [running] + [kernel for kernel in newest if kernel != running]

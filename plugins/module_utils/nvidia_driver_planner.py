@@ -16,7 +16,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric i
     NVLSM,
     nvlink_fabric,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import NAME, Builds
+from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
+    NAME,
+    PRECOMPILED,
+    Builds,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
 )
@@ -43,6 +47,7 @@ class Request:
     kernel_header_packages: list[str]
     load: bool
     existing: str
+    precompiled: bool = False
     imex_nodes: list[str] = field(default_factory=list)
 
 
@@ -52,6 +57,7 @@ class Facts:
 
     `nvswitch_bridges`: adapters that lead to NVSwitches; `imex_nodes`: the nodes that IMEX is configured for.
     `builds`: prebuilt modules, installed and offered; `kernel_metapackages`: the kernel of each by flavour.
+    `stream`: the one of the dnf module nvidia-driver that is enabled; `streams`: those that the source has, if known.
     """
 
     os: dict[str, str]
@@ -72,6 +78,8 @@ class Facts:
     imex_nodes: list[str] = field(default_factory=list)
     builds: Builds = field(default_factory=dict)
     kernel_metapackages: dict[str, str] = field(default_factory=dict)
+    stream: str = ""
+    streams: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -81,9 +89,11 @@ class Plan:
     `nvlsm`: whether Fabric Manager needs NVLSM; `imex`: whether IMEX does what Fabric Manager does elsewhere.
     `signing`: whether Secure Boot must trust the key of modules that are built here.
     `reboot`: why only a reboot brings the driver, empty otherwise; `warnings`: what the operator should know.
+    `stream`: the stream of the dnf module nvidia-driver to enable; empty with apt.
     """
 
     version: str = ""
+    stream: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
@@ -118,6 +128,7 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
     if plan.problems:
         return plan
 
+    plan.stream = _stream(packages, request, facts, plan)
     _choose_fabric(request, facts, compat, plan)
     driver = _fill(packages[request.scope][request.flavor], request)
     prebuilt = _prebuilt(packages, request.flavor, request)
@@ -141,7 +152,13 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
     if plan.problems:
         return plan
     released = (set(facts.record.get("held", [])) & facts.held) - set(plan.hold)
-    plan.transaction = bool(plan.missing or plan.remove or released or set(plan.hold) - facts.held)
+    plan.transaction = bool(
+        plan.missing
+        or plan.remove
+        or released
+        or set(plan.hold) - facts.held
+        or plan.stream not in ("", facts.stream)
+    )
     loading = request.load and (
         facts.nouveau
         or facts.loaded != plan.version
@@ -171,7 +188,43 @@ def _package_sets(request: Request, facts: Facts, compat: dict[str, Any], plan: 
         what = f"this system is not supported ({unsupported.found})"
         _problem(plan, what, f"{unsupported.remedy}: {unsupported.expected}", code=UNSUPPORTED_SYSTEM)
         return {}
-    return compat["packages"][request.source][facts.os["id"]]
+    packages = compat["packages"][request.source].get(facts.os["id"], {})
+    if not packages:
+        _problem(plan, f"{facts.os['name']} packages no driver itself", "set nvidia_driver_source: cuda")
+    elif request.precompiled:
+        return _precompiled(packages, request, facts, plan)
+    return packages
+
+
+def _precompiled(packages: dict[str, Any], request: Request, facts: Facts, plan: Plan) -> dict[str, Any]:
+    """The sets with NVIDIA's precompiled modules in place of those that DKMS builds."""
+    instead = packages.get("precompiled", {})
+    if not instead or request.flavor not in instead["streams"]:
+        _problem(
+            plan,
+            "NVIDIA precompiles modules only for RHEL 9 and its rebuilds, and only the proprietary ones",
+            "set nvidia_driver_precompiled: false, or nvidia_driver_flavor: proprietary",
+        )
+    elif facts.secure_boot:
+        plan.warnings.append(
+            "Secure Boot loads the precompiled modules only if NVIDIA's key is enrolled (mokutil --list-enrolled)"
+        )
+    return {**packages, **instead}
+
+
+def _stream(packages: dict[str, Any], request: Request, facts: Facts, plan: Plan) -> str:
+    """The stream of the dnf module that this driver is of; empty where packages do not come by modules."""
+    stream: str = packages.get("streams", {}).get(request.flavor, "").format(branch=request.branch)
+    if stream and facts.streams and stream not in facts.streams:
+        of_branch = [one for one in facts.streams if one.partition("-")[0] == request.branch]
+        _problem(
+            plan,
+            f"the package source has no stream nvidia-driver:{stream}; "
+            f"it has {', '.join(of_branch or facts.streams)}",
+            "set nvidia_driver_branch and nvidia_driver_flavor to what the source has, or update the mirror",
+            code="packages.not-offered",
+        )
+    return stream
 
 
 def _check_hardware(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> None:
@@ -277,9 +330,20 @@ def prebuilt_names(prefix: str, kernels: list[str], flavours: list[str]) -> list
     return [f"{prefix}-{suffix}" for suffix in (*kernels, *flavours)]
 
 
+def _modules_of(prefix: str, kernel: str, facts: Facts) -> list[str]:
+    """Packages of prebuilt modules for one kernel: Ubuntu's are named by it, NVIDIA's by driver and kernel."""
+    named = re.compile(rf"{re.escape(prefix)}-\d")
+    return [
+        name
+        for name, builds in facts.builds.items()
+        if named.match(name) and any(build.kernel == kernel for build in builds.values())
+    ]
+
+
 def _built_for(prefix: str, kernel: str, facts: Facts) -> set[str]:
     """Driver versions whose prebuilt modules can be had for a kernel."""
-    return {build.driver for build in facts.builds.get(f"{prefix}-{kernel}", {}).values()}
+    names = _modules_of(prefix, kernel, facts)
+    return {build.driver for name in names for build in facts.builds[name].values() if build.kernel == kernel}
 
 
 def _fits(prefix: str, version: str, kernels: list[str], facts: Facts) -> bool:
@@ -288,10 +352,14 @@ def _fits(prefix: str, version: str, kernels: list[str], facts: Facts) -> bool:
 
 def _choose_prebuilt(prefix: str, facts: Facts, plan: Plan) -> None:
     """The modules of each kernel, and of the metapackages that bring no kernel that is not there."""
-    served = [kernel for kernel in facts.kernels if _take(prefix, kernel, kernel, facts, plan)]
+    served = [
+        kernel
+        for kernel in facts.kernels
+        if any(_take(name, kernel, facts, plan) for name in _modules_of(prefix, kernel, facts))
+    ]
     for flavour, kernel in facts.kernel_metapackages.items():
         if kernel in served:
-            _take(prefix, flavour, kernel, facts, plan)
+            _take(f"{prefix}-{flavour}", kernel, facts, plan)
     running, newest = facts.kernels[0], facts.kernels[-1]
     if not served:
         _no_prebuilt(prefix, f"driver {plan.version}", facts, plan)
@@ -305,9 +373,8 @@ def _choose_prebuilt(prefix: str, facts: Facts, plan: Plan) -> None:
         )
 
 
-def _take(prefix: str, suffix: str, kernel: str, facts: Facts, plan: Plan) -> bool:
+def _take(name: str, kernel: str, facts: Facts, plan: Plan) -> bool:
     """Adds one package of prebuilt modules with its exact parts, the installed version of it first."""
-    name = f"{prefix}-{suffix}"
     builds = facts.builds.get(name, {})
     fitting = [own for own, build in builds.items() if (build.driver, build.kernel) == (plan.version, kernel)]
     if not fitting:
@@ -323,11 +390,18 @@ def _no_prebuilt(prefix: str, wanted: str, facts: Facts, plan: Plan) -> None:
     offered = [found for name, found in facts.builds.items() if name.startswith(prefix)]
     kernels = {build.kernel for builds in offered for build in builds.values()} - set(facts.kernels)
     found = "and for no other kernel of this flavour"
-    remedy = "boot one of Ubuntu's kernels (generic, lowlatency, nvidia), or update the mirror"
+    install, remedy = (
+        ("dnf install kernel-", "build them with DKMS (nvidia_driver_precompiled: false), or update the mirror")
+        if prefix.startswith("kmod-")
+        else (
+            "apt-get install linux-image-",
+            "boot one of Ubuntu's kernels (generic, lowlatency, nvidia), or update the mirror",
+        )
+    )
     if kernels:
         newest = sorted(kernels, key=version_key)[-1]
         found = f"and one for kernel {newest}"
-        remedy = f"install that kernel (apt-get install linux-image-{newest}), reboot and apply again"
+        remedy = f"install that kernel ({install}{newest}), reboot and apply again"
     what = f"the archive has no {prefix}-{facts.kernels[0]} of {wanted}, {found}"
     _problem(plan, what, remedy, code="packages.not-offered")
 
@@ -409,7 +483,9 @@ def _unversioned(packages: dict[str, Any], request: Request, facts: Facts) -> li
         names.append(pinning)
     if packages["dkms"]:
         names += request.kernel_header_packages or [
-            f"linux-headers-{kernel}" for kernel in facts.kernels if not facts.headers.get(kernel)
+            packages["headers"].format(kernel=kernel)
+            for kernel in facts.kernels
+            if not facts.headers.get(kernel)
         ]
     return names
 
@@ -442,7 +518,8 @@ def _removals(
 
 def _named_by_version(name: str) -> str:
     """The driver's version in a name, as in nvidia-firmware-580-server-580.95.05."""
-    match = re.search(r"-(\d{3}(?:\.\d+){1,2})$", name)
+    # A kernel's release looks alike: kmod-nvidia-580.95.05-5.14.0-570.12.1.
+    match = re.search(r"-(\d{3}(?:\.\d+){1,2})$", name) if not name.startswith("kmod-") else None
     return match.group(1) if match else ""
 
 
@@ -456,6 +533,8 @@ def _foreign(packages: dict[str, Any], request: Request, facts: Facts) -> set[st
     """Packages that only the other flavour needs, and modules of DKMS where prebuilt ones replace them."""
     other = "proprietary" if request.flavor == "open" else "open"
     names = _named(packages, other, request) - _named(packages, request.flavor, request)
+    if packages.get("precompiled") and not packages["prebuilt"]:
+        names |= {name for name in facts.installed if PRECOMPILED.match(name)}
     if packages["prebuilt"]:
         names |= {name.format(branch=request.branch) for name in packages["built_here"]}
         opened = _prebuilt(packages, "open", request)
@@ -513,7 +592,8 @@ def _check_existing(request: Request, facts: Facts, compat: dict[str, Any], plan
         _problem(
             plan,
             f"held by someone else: {', '.join(foreign_holds[:5])}",
-            f"release them if they may change: apt-mark unhold {' '.join(foreign_holds[:5])}",
+            f"release them if they may change: {'dnf versionlock delete' if plan.stream else 'apt-mark unhold'} "
+            f"{' '.join(foreign_holds[:5])}",
             code="packages.held",
         )
 

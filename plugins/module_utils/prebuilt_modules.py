@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""Kernel modules that Ubuntu builds and signs itself: which driver each package has, and for which kernel.
+"""Kernel modules that come built and signed: which driver each package has, and for which kernel.
 
-Their packages have the kernel's version. The driver's stands in what they provide and depend on.
+Ubuntu's packages have the kernel's version; the driver's stands in what they provide and depend on. NVIDIA's for RHEL
+have both in their names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import upstream
@@ -17,6 +18,7 @@ NAME = "linux-modules-nvidia-"
 KERNEL = re.compile(r"(?<=-)\d+\.\d+\.\d+-\d+-[a-z0-9-]+")
 PROVIDED = re.compile(r"\bnvidia-dkms-\S+ \(= (\S+)\)")
 NEEDED = re.compile(r"\bnvidia-kernel-common-\S+ \(>= (\S+)\)")
+PRECOMPILED = re.compile(r"kmod-nvidia-(?:open-)?(\d+(?:\.\d+)+)-(\d+(?:\.\d+)+-[\d.]+)")
 EXACT = re.compile(r"(linux-(?:modules|objects|signatures)-nvidia-\S+) \(= (\S+)\)")
 
 
@@ -57,6 +59,20 @@ def parse_builds(text: str) -> Builds:
         if driver and kernel:
             build = Build(upstream(driver.group(1)), kernel.group(), dict(EXACT.findall(depends)))
             found.setdefault(name, {})[fields["Version"]] = build
+    return found
+
+
+def precompiled_builds(offered: Mapping[str, list[str]], architecture: str) -> Builds:
+    """NVIDIA's precompiled modules among RPMs, `offered` being versions by name.
+
+    kmod-nvidia-580.95.05-5.14.0-570.12.1 of version 3:580.95.05-3.el9_6 is for kernel 5.14.0-570.12.1.el9_6.x86_64.
+    """
+    found: Builds = {}
+    for name, versions in offered.items():
+        match = PRECOMPILED.fullmatch(name)
+        for version in versions if match else []:
+            kernel = f"{match.group(2)}.{version.rpartition('.')[2]}.{architecture}"
+            found.setdefault(name, {})[version] = Build(match.group(1), kernel)
     return found
 
 

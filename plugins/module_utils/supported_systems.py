@@ -10,6 +10,14 @@ from typing import Any
 CODE = "host.unsupported-system"
 
 
+NAMES = {"almalinux": "AlmaLinux", "rhel": "RHEL"}
+
+
+def name_of(system: str) -> str:
+    """The system's name by the id of its os-release."""
+    return NAMES.get(system, system.capitalize())
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why a node's system is not supported. `found` names it; `expected` lists those that are."""
@@ -21,11 +29,11 @@ class Refusal:
 
 def refusal(system: dict[str, str], compat: dict[str, Any]) -> Refusal | None:
     """Why the roles refuse a system (`id`, `version`, `name` of its os-release); None if they do not."""
-    if system["version"] in compat["supported_os"].get(system["id"], []):
+    major = system["version"].partition(".")[0]
+    if {system["version"], major} & set(compat["supported_os"].get(system["id"], [])):
         return None
     known = sorted(compat["supported_os"].items())
-    expected = "; ".join(f"{name.capitalize()} {', '.join(releases)}" for name, releases in known)
-    major = system["version"].partition(".")[0]
+    expected = "; ".join(f"{name_of(name)} {', '.join(releases)}" for name, releases in known)
     for entry in compat["refused_os"]:
         if system["id"] in entry["ids"] and major == entry["version"]:
             return Refusal(f"{system['name']}: {entry['why']}", expected, entry["remedy"])

@@ -15,7 +15,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages im
     Change,
     explain,
     matching,
-    upstream,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
     LOCK_WAIT_S,
@@ -29,7 +28,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction
     foreign_holds,
     install,
     mark,
-    removals,
     simulate,
     simulate_whole,
 )
@@ -40,6 +38,13 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     source_stanza,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
+    listing,
+    rebuilders,
+    refusals,
+    releases,
+    wanted_holds,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
     read_record,
     write_record,
@@ -129,38 +134,6 @@ def preferences(compat: dict[str, Any], version: str) -> str:
     )
 
 
-def refusals(
-    changes: dict[str, Change], params: dict[str, Any], held: set[str], record: dict[str, Any]
-) -> list[str]:
-    """Why the simulated transaction must not be done; empty where it may be."""
-    compat = params["compat"]
-    ours = set(matching(changes, compat["driver_packages"], compat["other_packages"]))
-    removable = ours | set(matching(changes, ["nvidia-*", "libnvidia-*"], ["*container*"]))
-    reasons = []
-    if lost := sorted(set(removals(changes)) - removable):
-        reasons.append(f"apt would remove {', '.join(lost)}")
-    if foreign := foreign_holds(changes, held, record.get("held", [])):
-        reasons.append(f"held by someone else: {', '.join(foreign)} (apt-mark unhold releases them)")
-    mixed = [
-        f"{name} {after}"
-        for name, (_, after) in sorted(changes.items())
-        if params["source"] == "cuda" and name in ours and after and upstream(after) != params["version"]
-    ]
-    if mixed:
-        reasons.append(f"apt would mix versions: {', '.join(mixed[:5])} next to {params['version']}")
-    return reasons
-
-
-def rebuilders(changes: dict[str, Change], installed: dict[str, str], compat: dict[str, Any]) -> list[str]:
-    """A warning where another dkms takes over the modules that others build with it, as OFED's; else none."""
-    before, after = changes.get("dkms", ("", ""))
-    ours = matching(installed, compat["driver_packages"], compat["other_packages"])
-    others = sorted(set(matching(installed, ["*-dkms"])) - set(ours) - {"dh-dkms"})
-    if not (before and after and others):
-        return []
-    return [f"dkms {after} replaces dkms {before} and builds the modules of {', '.join(others)} from now on"]
-
-
 def without_contrib(run: RunFull, options: list[str]) -> bool:
     """Whether this is Debian without the component that has what NVIDIA's own packages depend on."""
     if gpu_node.os_release(ROOT)["id"] != "debian":
@@ -242,32 +215,10 @@ def carry(module: AnsibleModule, run: RunFull, doing: str, options: list[str], a
         )
 
 
-def wanted_holds(params: dict[str, Any], installed: dict[str, str]) -> set[str]:
-    """Packages that move together, of those installed."""
-    if not params["hold"]:
-        return set()
-    compat = params["compat"]
-    names = set(matching(installed, compat["driver_packages"], compat["other_packages"]))
-    names |= set(matching(installed, compat["held_with_driver"]))
-    return names | set(matching(installed, compat["kernel_metapackages"]) if params["hold_kernel"] else [])
-
-
-def listing(changes: dict[str, Change], side: int) -> str:
-    """One side of the changes, for a diff: 0 before, 1 after."""
-    return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
-
-
 def set_marks(module: AnsibleModule, run: RunFull, action: str, names: set[str]) -> None:
     """Holds or releases packages; ends the module where that fails."""
     if error := mark(run, action, names):
         fail(module, f"apt-mark {action} failed", explain(error), "Run it by hand to see why.")
-
-
-def releases(
-    params: dict[str, Any], present: dict[str, str], held: set[str], record: dict[str, Any]
-) -> set[str]:
-    """Holds of ours that are declared no more; what somebody else holds is never among them."""
-    return (set(record.get("held", [])) & held) - wanted_holds(params, present)
 
 
 def change(

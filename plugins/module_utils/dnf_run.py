@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""How dnf is run: no questions, no secret in its environment, and by the site's proxies."""
+
+from __future__ import annotations
+
+import configparser
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import proxies_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
+from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
+    CODE as UNSUPPORTED_SYSTEM,
+)
+
+CONFIGURATION = "etc/dnf/dnf.conf"
+REPOSITORIES = "etc/yum.repos.d"
+OURS = {
+    "best": "True",  # what was asked for, or an error
+    "clean_requirements_on_remove": "False",  # nothing goes that was not named
+    "install_weak_deps": "False",
+    "keepcache": "True",  # a rollback needs the old packages
+    "module_stream_switch": "True",
+    "strict": "True",
+}
+# Messages of dnf that mean that it could not read a repository.
+UNREAD = ("Failed to download metadata", "Errors during downloading metadata", "Cannot download repomd.xml")
+
+
+def configuration(proxies: Proxies, root: Path = Path("/"), view: Path | None = None) -> str:
+    """dnf's configuration for one run: the node's own with our options and the site's proxy.
+
+    `view` is a directory with repositories that are not configured yet.
+    """
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(read_text(root / CONFIGURATION))
+    if not parser.has_section("main"):
+        parser.add_section("main")
+    main = parser["main"]
+    main.update(OURS)
+    proxy = proxies.https or proxies.http
+    if proxy and not main.get("proxy"):
+        main["proxy"] = proxy
+    if view:
+        main["reposdir"] = f"{main.get('reposdir', f'/{REPOSITORIES}')},{view}"
+    stream = io.StringIO()
+    parser.write(stream)
+    return stream.getvalue()
+
+
+def direct(proxies: Proxies, root: Path = Path("/")) -> str:
+    """The site's no_proxy for curl, with the hosts of repositories that it names by their network."""
+    files = sorted((root / REPOSITORIES).glob("*.repo"))
+    hosts = direct_hosts("\n".join(read_text(path) for path in files), proxies.no_proxy)
+    return ",".join(dict.fromkeys([*filter(None, [proxies.no_proxy]), *sorted(hosts)]))
+
+
+@contextmanager
+def environment(
+    proxies: Proxies, root: Path = Path("/"), view: Path | None = None
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """How to call dnf and in which environment, while its configuration lies in a file of root's alone."""
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
+        path = Path(directory) / "dnf.conf"
+        path.touch(mode=0o600)
+        path.write_text(configuration(proxies, root, view), encoding="utf-8")
+        hosts = direct(proxies, root)
+        yield (
+            # Our own locks would be in the way; a lock of somebody else's is refused before.
+            ["dnf", "-c", str(path), "--disableplugin=versionlock"],
+            {"LC_ALL": "C.UTF-8", **({"no_proxy": hosts} if hosts else {})},
+        )
+
+
+@contextmanager
+def dnf_runner(
+    module: AnsibleModule, root: Path = Path("/"), view: Path | None = None
+) -> Iterator[RunFull]:
+    """Runs programs, dnf with our configuration and by the proxies that the module was given."""
+    with environment(proxies_of(module.params), root, view) as (dnf, variables):
+
+        def run(argv: list[str]) -> tuple[int, str, str]:
+            argv = [*dnf, *argv[1:]] if argv[0] == "dnf" else argv
+            code, output, error = module.run_command(argv, environ_update=variables)
+            return code, output, error
+
+        yield run
+
+
+def require_dnf(module: AnsibleModule, root: Path = Path("/")) -> None:
+    """Ends the module with the system's name where packages do not come by RPM."""
+    if not has_rpm(root):
+        module.fail_json(
+            msg=f"This host's system is not supported ({os_release(root)['name']}): it has no RPM database. "
+            "Run clusterctl preflight: it lists the supported systems.",
+            code=UNSUPPORTED_SYSTEM,
+        )
+
+
+def repository(name: str, options: Mapping[str, str]) -> str:
+    """One repository as a file of yum.repos.d has it."""
+    lines = [f"[{name}]", *(f"{key}={value}" for key, value in options.items()), ""]
+    return "\n".join(lines)
+
+
+def find_repository(root: Path, url: str, but_not: str = "") -> str:
+    """The file that already has this URL as an enabled repository, by any key; empty if none has."""
+    wanted = _comparable(url)
+    for path in sorted((root / REPOSITORIES).glob("*.repo")):
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read_string(read_text(path))
+        except configparser.Error:
+            continue
+        for name in parser.sections() if path.name != but_not else []:
+            urls = parser.get(name, "baseurl", fallback="").replace(",", " ").split()
+            enabled = parser.get(name, "enabled", fallback="1").strip().lower() in ("1", "yes", "true", "on")
+            if enabled and wanted in map(_comparable, urls):
+                return str(path)
+    return ""
+
+
+def _comparable(url: str) -> tuple[str, str, str]:
+    """A URL without what may differ in spelling, and the variables that dnf replaces as it would on RHEL 9."""
+    machine = os.uname().machine
+    url = url.replace("$releasever", "9").replace("$basearch", machine).replace("$arch", machine)
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.netloc.lower(), parts.path.strip("/")
+
+
+def explain(output: str) -> str:
+    """The lines of dnf's complaint that say something, shortened to fit a message."""
+    lines = [line.strip() for line in mask_urls(output).splitlines() if line.strip()]
+    problems = [line for line in lines if line.startswith(("Error:", "Problem", "- ", "No match", "nothing "))]
+    return "; ".join(problems[:6] or lines[-4:])
