@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,6 +35,7 @@ OURS = {
     "module_stream_switch": "True",
     "strict": "True",
 }
+VIEW = "clusterctl-view"
 # Messages of dnf that mean that it could not read a repository.
 UNREAD = ("Failed to download metadata", "Errors during downloading metadata", "Cannot download repomd.xml")
 
@@ -85,9 +87,7 @@ def environment(
 
 
 @contextmanager
-def dnf_runner(
-    module: AnsibleModule, root: Path = Path("/"), view: Path | None = None
-) -> Iterator[RunFull]:
+def dnf_runner(module: AnsibleModule, root: Path = Path("/"), view: Path | None = None) -> Iterator[RunFull]:
     """Runs programs, dnf with our configuration and by the proxies that the module was given."""
     with environment(proxies_of(module.params), root, view) as (dnf, variables):
 
@@ -115,8 +115,16 @@ def repository(name: str, options: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def find_repository(root: Path, url: str, but_not: str = "") -> str:
-    """The file that already has this URL as an enabled repository, by any key; empty if none has."""
+@dataclass(frozen=True)
+class Repository:
+    """An enabled repository: its file, and its name there."""
+
+    file: str
+    name: str
+
+
+def find_repository(root: Path, url: str, but_not: str = "") -> Repository | None:
+    """The repository that is enabled with this URL, by any key; `but_not` is the name of a file."""
     wanted = _comparable(url)
     for path in sorted((root / REPOSITORIES).glob("*.repo")):
         parser = configparser.ConfigParser(interpolation=None, strict=False)
@@ -128,12 +136,25 @@ def find_repository(root: Path, url: str, but_not: str = "") -> str:
             urls = parser.get(name, "baseurl", fallback="").replace(",", " ").split()
             enabled = parser.get(name, "enabled", fallback="1").strip().lower() in ("1", "yes", "true", "on")
             if enabled and wanted in map(_comparable, urls):
-                return str(path)
-    return ""
+                return Repository(str(path), name)
+    return None
+
+
+@contextmanager
+def repository_view(root: Path, url: str) -> Iterator[tuple[Path | None, str]]:
+    """A directory with the repository as it is to be, None where it is there already; and its name."""
+    found = find_repository(root, url)
+    if found:
+        yield None, found.name
+        return
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
+        options = {"name": VIEW, "baseurl": url, "gpgcheck": "0"}  # nothing is installed from it
+        (Path(directory) / f"{VIEW}.repo").write_text(repository(VIEW, options), encoding="utf-8")
+        yield Path(directory), VIEW
 
 
 def _comparable(url: str) -> tuple[str, str, str]:
-    """A URL without what may differ in spelling, and the variables that dnf replaces as it would on RHEL 9."""
+    """A URL without what may differ in spelling; dnf's variables have their values of RHEL 9."""
     machine = os.uname().machine
     url = url.replace("$releasever", "9").replace("$basearch", machine).replace("$arch", machine)
     parts = urlsplit(url)
@@ -143,5 +164,7 @@ def _comparable(url: str) -> tuple[str, str, str]:
 def explain(output: str) -> str:
     """The lines of dnf's complaint that say something, shortened to fit a message."""
     lines = [line.strip() for line in mask_urls(output).splitlines() if line.strip()]
-    problems = [line for line in lines if line.startswith(("Error:", "Problem", "- ", "No match", "nothing "))]
+    problems = [
+        line for line in lines if line.startswith(("Error:", "Problem", "- ", "No match", "nothing "))
+    ]
     return "; ".join(problems[:6] or lines[-4:])

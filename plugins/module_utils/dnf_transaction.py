@@ -16,7 +16,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages im
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import Rpm
 
-LOCK = "dnf"  # of runs of ours on one host
 # Titles of the table, without their colon, by what happens to the packages below.
 INSTALLED = ("Installing", "Upgrading", "Downgrading")
 REMOVED = ("Removing",)
@@ -45,7 +44,7 @@ class Transaction:
 
 @dataclass
 class Outcome:
-    """What a transaction would change: (before, after) by the package's key, and modules' streams likewise."""
+    """What a transaction would change: (before, after) by a package's key, and streams by their module."""
 
     changes: dict[str, Change] = field(default_factory=dict)
     streams: dict[str, Change] = field(default_factory=dict)

@@ -52,7 +52,9 @@ def refusals(
         if params["source"] == "cuda" and name in ours and after and upstream(after) != params["version"]
     ]
     if mixed:
-        reasons.append(f"{manager.name} would mix versions: {', '.join(mixed[:5])} next to {params['version']}")
+        reasons.append(
+            f"{manager.name} would mix versions: {', '.join(mixed[:5])} next to {params['version']}"
+        )
     return reasons
 
 

@@ -30,6 +30,7 @@ WITHOUT_FABRIC = (
     "set nvidia_driver_source: cuda, or nvidia_driver_fabric_manager: false to do without the fabric"
 )
 NODE_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]*")
+DRIVER_VERSION = re.compile(r"\d{3}(\.\d+){1,2}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Facts:
 
     `nvswitch_bridges`: adapters that lead to NVSwitches; `imex_nodes`: the nodes that IMEX is configured for.
     `builds`: prebuilt modules, installed and offered; `kernel_metapackages`: the kernel of each by flavour.
-    `stream`: the one of the dnf module nvidia-driver that is enabled; `streams`: those that the source has, if known.
+    `stream`: of the dnf module nvidia-driver, the one that is enabled; `streams`: those offered, if known.
     """
 
     os: dict[str, str]
@@ -207,7 +208,7 @@ def _precompiled(packages: dict[str, Any], request: Request, facts: Facts, plan:
         )
     elif facts.secure_boot:
         plan.warnings.append(
-            "Secure Boot loads the precompiled modules only if NVIDIA's key is enrolled (mokutil --list-enrolled)"
+            "Secure Boot loads precompiled modules only if NVIDIA's key is enrolled (mokutil --list-enrolled)"
         )
     return {**packages, **instead}
 
@@ -331,7 +332,7 @@ def prebuilt_names(prefix: str, kernels: list[str], flavours: list[str]) -> list
 
 
 def _modules_of(prefix: str, kernel: str, facts: Facts) -> list[str]:
-    """Packages of prebuilt modules for one kernel: Ubuntu's are named by it, NVIDIA's by driver and kernel."""
+    """Packages of prebuilt modules for one kernel: Ubuntu names them by it, NVIDIA by the driver, too."""
     named = re.compile(rf"{re.escape(prefix)}-\d")
     return [
         name
@@ -391,7 +392,10 @@ def _no_prebuilt(prefix: str, wanted: str, facts: Facts, plan: Plan) -> None:
     kernels = {build.kernel for builds in offered for build in builds.values()} - set(facts.kernels)
     found = "and for no other kernel of this flavour"
     install, remedy = (
-        ("dnf install kernel-", "build them with DKMS (nvidia_driver_precompiled: false), or update the mirror")
+        (
+            "dnf install kernel-",
+            "build them with DKMS (nvidia_driver_precompiled: false), or update the mirror",
+        )
         if prefix.startswith("kmod-")
         else (
             "apt-get install linux-image-",
@@ -468,7 +472,7 @@ def _choose_skewed(
     """Names every installed part that the source has in this version: apt leaves alone what is held."""
     for name in driver_packages(facts.installed, compat):
         version = upstream(facts.installed[name])
-        alike = re.fullmatch(r"\d{3}(\.\d+){1,2}", version)
+        alike = DRIVER_VERSION.fullmatch(version)
         if name in plan.packages or name in foreign or version == plan.version or not alike:
             continue
         wanted = [v for v in facts.available.get(name, []) if upstream(v) == plan.version]
@@ -512,8 +516,15 @@ def _removals(
             or name in foreign
             or _other_driver(name, facts, plan)
             or _named_by_version(name) not in ("", plan.version)
+            or (plan.stream and _other_version(name, facts, plan))
         )
     )
+
+
+def _other_version(name: str, facts: Facts, plan: Plan) -> bool:
+    """Whether this is a part of another driver, and this one has none: RPMs have no branch in their names."""
+    version = upstream(facts.installed[name])
+    return bool(DRIVER_VERSION.fullmatch(version)) and version != plan.version
 
 
 def _named_by_version(name: str) -> str:
@@ -589,11 +600,11 @@ def _check_existing(request: Request, facts: Facts, compat: dict[str, Any], plan
         (set(plan.missing) | set(plan.remove)) & (facts.held - set(facts.record.get("held", [])))
     )
     if foreign_holds:
+        unhold = "dnf versionlock delete" if plan.stream else "apt-mark unhold"
         _problem(
             plan,
             f"held by someone else: {', '.join(foreign_holds[:5])}",
-            f"release them if they may change: {'dnf versionlock delete' if plan.stream else 'apt-mark unhold'} "
-            f"{' '.join(foreign_holds[:5])}",
+            f"release them if they may change: {unhold} {' '.join(foreign_holds[:5])}",
             code="packages.held",
         )
 

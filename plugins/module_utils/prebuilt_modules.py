@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see plugins/LICENSE)
 """Kernel modules that come built and signed: which driver each package has, and for which kernel.
 
-Ubuntu's packages have the kernel's version; the driver's stands in what they provide and depend on. NVIDIA's for RHEL
-have both in their names.
+Ubuntu's packages have the kernel's version; the driver's stands in what they provide and depend on. NVIDIA's
+for RHEL have both in their names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def parse_builds(text: str) -> Builds:
 def precompiled_builds(offered: Mapping[str, list[str]], architecture: str) -> Builds:
     """NVIDIA's precompiled modules among RPMs, `offered` being versions by name.
 
-    kmod-nvidia-580.95.05-5.14.0-570.12.1 of version 3:580.95.05-3.el9_6 is for kernel 5.14.0-570.12.1.el9_6.x86_64.
+    kmod-nvidia-580.95.05-5.14.0-570.12.1 of version 3:580.95.05-3.el9_6 is for kernel
+    5.14.0-570.12.1.el9_6.x86_64.
     """
     found: Builds = {}
     for name, versions in offered.items():

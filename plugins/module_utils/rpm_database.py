@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.version_locks import is_locked, read_locks
 
 DATABASES = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 # Between the bars of the format stands what is printed if there is an epoch.
 QUERY = ["rpm", "-qa", "--qf", r"%{NAME}|%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}|%{ARCH}\n"]
 # Several versions of these are installed side by side.
-KERNEL = re.compile(r"kernel(-(rt|64k|debug))*(-(core|modules|modules-core|modules-extra|devel|devel-matched))?")
+KERNEL = re.compile(
+    r"kernel(-(rt|64k|debug))*(-(core|modules|modules-core|modules-extra|devel|devel-matched))?"
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,19 @@ def installed_rpms(run: RunFull) -> list[Rpm]:
 
 
 def by_key(rpms: Iterable[Rpm]) -> dict[str, str]:
-    """Versions by key."""
-    return {rpm.key: rpm.evr for rpm in rpms}
+    """Versions by key; the lowest if a transaction was interrupted between two."""
+    newest_first = sorted(rpms, key=lambda rpm: version_key(rpm.evr.rpartition(":")[2]), reverse=True)
+    return {rpm.key: rpm.evr for rpm in newest_first}
+
+
+def leftovers(rpms: Sequence[Rpm], wanted: Mapping[str, str]) -> list[str]:
+    """What a transaction that was interrupted did not remove: the wanted version is there, too."""
+    there = {(rpm.key, rpm.evr) for rpm in rpms}
+    return [
+        f"{rpm.name}-{rpm.evr}.{rpm.architecture}"
+        for rpm in rpms
+        if wanted.get(rpm.key) and rpm.evr != wanted[rpm.key] and (rpm.key, wanted[rpm.key]) in there
+    ]
 
 
 def rpm_packages(run: RunFull, root: Path) -> tuple[dict[str, str], set[str]]:

@@ -25,7 +25,7 @@ def lock_list(root: Path) -> Path:
 
 
 def read_locks(root: Path) -> list[str]:
-    """The plugin's lines without comments and exclusions; both may have one package at a version or a glob."""
+    """The plugin's lines without comments and exclusions; each names packages, with a version or not."""
     lines = (line.split("#", 1)[0].strip() for line in read_text(lock_list(root)).splitlines())
     return [line for line in lines if line and not line.startswith("!")]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""Ansible module: the driver's packages in one apt transaction, pinned before and held after."""
+"""Ansible module: the driver's packages in one transaction of apt or dnf, of one version, and held."""
 
 from __future__ import annotations
 
@@ -45,25 +45,29 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes 
     releases,
     wanted_holds,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_dnf import transact_by_dnf
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
     read_record,
     write_record,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
 
 DOCUMENTATION = r"""
 module: nvidia_driver_packages
-short_description: The NVIDIA driver's packages in one apt transaction
+short_description: The NVIDIA driver's packages in one transaction of apt or dnf
 description:
   - Pins the driver's packages to one version, simulates the transaction, refuses what it should not do,
     downloads, installs, and holds driver, libraries, Fabric Manager, kernel and headers together.
+  - With dnf the stream of the module nvidia-driver is enabled in the same transaction, and versionlock holds.
   - Never autoremoves, keeps changed configuration files, never touches what somebody else holds.
-  - In check mode apt simulates the same transaction, over a source that is not configured yet too.
+  - In check mode the same transaction is simulated, over a source that is not configured yet too.
 options:
   packages: {description: Exact version by package; empty for any., type: dict, required: true}
   remove: {description: Packages that must go., type: list, elements: str, default: []}
   version: {description: Driver version that all must have., type: str, required: true}
+  stream: {description: Stream of the dnf module nvidia-driver; empty with apt., type: str, default: ""}
   source:
     description: Where packages come from.
     type: str
@@ -108,6 +112,7 @@ ARGUMENTS: dict[str, Any] = {
     "packages": {"type": "dict", "required": True},
     "remove": {"type": "list", "elements": "str", "default": []},
     "version": {"type": "str", "required": True},
+    "stream": {"type": "str", "default": ""},
     "source": {"type": "str", "choices": ["cuda", "distribution"], "required": True},
     "hold": {"type": "bool", "default": True},
     "hold_kernel": {"type": "bool", "default": True},
@@ -291,21 +296,28 @@ def transact(module: AnsibleModule, run: RunFull, directory: Path) -> dict[str, 
     }
 
 
+def result_of(module: AnsibleModule) -> dict[str, Any]:
+    """The result of the transaction by this node's package manager."""
+    if has_rpm(ROOT):
+        return transact_by_dnf(module, ROOT)
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory, runner(module) as run:
+        return transact(module, run, Path(directory))
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
-    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory, runner(module) as run:
-        if module.check_mode:
-            module.exit_json(**transact(module, run, Path(directory)))
-        try:
-            with alone(LOCK, LOCK_WAIT_S):
-                result = transact(module, run, Path(directory))
-        except TimeoutError as error:
-            module.fail_json(
-                msg=f"The driver cannot be installed now: {error}. Apply again when it has finished.",
-                code="packages.locked",
-            )
-        module.exit_json(**result)
+    if module.check_mode:
+        module.exit_json(**result_of(module))
+    try:
+        with alone(LOCK, LOCK_WAIT_S):
+            result = result_of(module)
+    except TimeoutError as error:
+        module.fail_json(
+            msg=f"The driver cannot be installed now: {error}. Apply again when it has finished.",
+            code="packages.locked",
+        )
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,17 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     proxy_configuration,
     source_stanza,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import imex_nodes
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_dnf_plan import decide_by_dnf
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_facts import node_facts, request_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
     Facts,
     Plan,
-    Request,
     driver_packages,
     make_plan,
     prebuilt_names,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     NAME,
     Builds,
@@ -39,13 +36,15 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_module
     parse_builds,
     parse_kernel_metapackages,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
 
 DOCUMENTATION = r"""
 module: nvidia_driver_plan
 short_description: Looks at a node once and says what its NVIDIA driver needs
 description:
-  - Facts in, plan out. Reads dpkg, apt, sysfs and procfs; changes nothing, in check mode or out of it.
-  - Versions that apt does not know yet are read from the source itself, into a directory of their own.
+  - Facts in, plan out. Reads dpkg and apt or rpm and dnf, sysfs and procfs; changes nothing, in check mode or
+    out of it.
+  - Versions that are not known yet are read from the source itself.
 options:
   source:
     description: Where packages come from.
@@ -93,6 +92,10 @@ options:
     type: str
     choices: [refuse, adopt]
     default: refuse
+  precompiled:
+    description: Install NVIDIA's precompiled modules, which only RHEL 9 and its rebuilds have, instead of DKMS'.
+    type: bool
+    default: false
   repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
@@ -142,6 +145,7 @@ ARGUMENTS: dict[str, Any] = {
     "kernel_header_packages": {"type": "list", "elements": "str", "default": []},
     "load": {"type": "bool", "default": True},
     "existing": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
+    "precompiled": {"type": "bool", "default": False},
     "repository_url": {"type": "str", "default": ""},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
@@ -150,37 +154,18 @@ ARGUMENTS: dict[str, Any] = {
     "holders_ignored": {"type": "list", "elements": "str", "default": []},
     "compat": {"type": "dict", "required": True},
 }
-REQUEST = (
-    "source", "flavor", "branch", "version", "scope", "fabric_manager",
-    "hold", "hold_kernel", "kernel_header_packages", "load", "existing", "imex_nodes",
-)  # fmt: skip
 
 
-def node_facts(root: Path, available: dict[str, list[str]], builds: Builds) -> Facts:
-    """What the node is, from its files; `available` and `builds` are what its sources offer."""
+def apt_facts(root: Path, available: dict[str, list[str]], builds: Builds) -> Facts:
+    """What a node with apt is; `available` and `builds` are what its sources offer."""
     installed, held = gpu_node.installed_packages(root)
     status = gpu_node.read_text(root / "var/lib/dpkg/status")
     own = {name: versions for name, versions in parse_builds(status).items() if name in installed}
-    devices = gpu_node.pci_devices(root)
-    kernels = gpu_node.kernels(root, os.uname().release, installed)
-    owned = any(name.startswith(("nvidia-", "libnvidia-")) for name in installed)
-    return Facts(
-        os=gpu_node.os_release(root),
-        kernels=kernels,
-        headers={kernel: gpu_node.has_headers(root, kernel) for kernel in kernels},
-        gpus=gpu_node.gpus(devices),
-        nvswitches=len(gpu_node.nvswitches(devices)),
-        nvswitch_bridges=len(nvswitch_bridges(root, devices)),
-        imex_nodes=imex_nodes(root),
-        installed=installed,
-        held=held,
-        record=read_record(root),
-        loaded=gpu_node.loaded_driver(root),
-        loaded_flavor=gpu_node.loaded_flavor(root),
-        nouveau=gpu_node.module_loaded(root, "nouveau"),
-        runfile=(root / "usr/bin/nvidia-uninstall").exists() and not owned,
+    return node_facts(
+        root,
+        installed,
+        held,
         available=available,
-        secure_boot=gpu_node.secure_boot(root) == "enabled",
         builds=merge(builds, own),
         kernel_metapackages=parse_kernel_metapackages(status),
     )
@@ -246,19 +231,21 @@ def offered_afresh(
 
 
 def decide(module: AnsibleModule, root: Path) -> Plan:
-    """The plan from what apt knows, and where that is not enough from what the source offers."""
-    request = Request(**{name: module.params[name] for name in REQUEST})
-    facts = node_facts(root, {}, {})
+    """The plan from what apt or dnf knows, and where that is not enough from what the source offers."""
+    if has_rpm(root):
+        return decide_by_dnf(module, root)
+    request = request_of(module.params)
+    facts = apt_facts(root, {}, {})
     plan = make_plan(request, facts, module.params["compat"])
     if not plan.problems and not plan.missing:
         return plan
     names = names_of_interest(module, facts)
-    plan = make_plan(request, node_facts(root, *offered(module, names, [])), module.params["compat"])
+    plan = make_plan(request, apt_facts(root, *offered(module, names, [])), module.params["compat"])
     if not plan.problems:
         return plan
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
         fresh = offered_afresh(module, names, Path(directory))
-    plan = make_plan(request, node_facts(root, *fresh), module.params["compat"])
+    plan = make_plan(request, apt_facts(root, *fresh), module.params["compat"])
     plan.refresh = True
     return plan
 

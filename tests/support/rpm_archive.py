@@ -6,6 +6,7 @@ Names, epochs, relations and streams are as in NVIDIA's repository for RHEL 9; t
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Package:
 
 def driver(version: str) -> tuple[list[Package], dict[str, list[Package]]]:
     """One driver's packages, and those of each stream of its branch."""
-    branch, exact, evr = version.split(".")[0], f"3:{version}", f"3:{version}-1.el9"
+    branch, exact, evr = version.split(".", maxsplit=1)[0], f"3:{version}", f"3:{version}-1.el9"
     numbered = int(branch) < 580
     common = [
         *(Package(name, evr) for name in ("nvidia-driver-cuda-libs", "libnvidia-ml", "nvidia-persistenced")),
@@ -183,7 +184,7 @@ class Host:
     """A RHEL 9 under a directory: its own RPM database, and dnf that knows these repositories alone."""
 
     def __init__(self, root: Path, repositories: list[Path]) -> None:
-        self.root = root
+        self.root, self.repositories = root, repositories
         self.calls: list[list[str]] = []
         for name in ("etc/yum.repos.d", "etc/dnf/plugins", "var/lib/rpm"):
             (root / name).mkdir(parents=True)
@@ -208,6 +209,11 @@ class Host:
                 "varsdir": "/nowhere",
             }
             options = [f"--setopt={name}={value}" for name, value in settings.items()]
+            if argv[1] == "-c":  # what is not below the root would be looked for there, too
+                configured = re.search(r"^reposdir = (.*)$", Path(argv[2]).read_text(), re.MULTILINE)
+                directories = configured.group(1).split(",") if configured else ["/etc/yum.repos.d"]
+                below = [f"{self.root}{one}" if one.startswith("/etc") else one for one in directories]
+                options.append(f"--setopt=reposdir={','.join(below)}")
             own = [f"--installroot={self.root}", "--releasever=9", "--disableplugin=local"]
             argv = ["dnf", *own, *options, *argv[1:]]
         done = subprocess.run(
@@ -220,7 +226,13 @@ class Host:
         )
         return done.returncode, done.stdout, done.stderr
 
+    def have(self, *names: str, at: str) -> None:
+        """These are installed in a version, without dnf."""
+        files = [str(self.repositories[0] / f"{name}-{at}.x86_64.rpm") for name in names]
+        code, _, error = self.run(["rpm", "-i", "--nodeps", *files])
+        assert code == 0, error
+
     def rpms(self) -> dict[str, str]:
-        """Installed packages by name-version-release: what rpm itself says."""
+        """Versions by name, as rpm itself says."""
         lines = self.run(["rpm", "-qa", "--qf", "%{NAME} %{EVR}\n"])[1].split("\n")
         return dict(line.split(" ", 1) for line in sorted(lines) if line)

@@ -11,11 +11,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     docker_daemon,
     driver_record,
     lease_file,
+    package_task,
     vaulted,
 )
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
-    debian_packages,
     node_preflight,
     registry_credentials,
 )
@@ -159,9 +159,9 @@ def test_what_it_keeps_on_a_node_is_read(written: Path) -> None:
 
 def test_its_holds_on_a_node_are_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = written / "node"
-    monkeypatch.setattr(debian_packages, "HOLDS", node / debian_packages.HOLDS.relative_to("/"))
-    assert {"docker.io", "nvidia-container-toolkit"} <= debian_packages.our_holds()
-    assert node_preflight.our_holds(node) == debian_packages.our_holds()
+    monkeypatch.setattr(package_task, "HOLDS", node / package_task.HOLDS.relative_to("/"))
+    assert {"docker.io", "nvidia-container-toolkit"} <= package_task.our_holds()
+    assert node_preflight.our_holds(node) == package_task.our_holds()
 
 
 def test_what_it_recorded_of_a_nodes_docker_is_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

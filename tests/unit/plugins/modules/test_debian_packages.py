@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import package_task as task
 from ansible_collections.clusterctl.cluster.plugins.modules import debian_packages as module
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,12 @@ def test_dpkgs_status_is_read_installed_ones_alone() -> None:
     }
 
 
+def asked(wanted: dict[str, str], status: task.Status) -> list[str]:
+    """What apt-get is asked for."""
+    request = module.AptPackages(None).request  # type: ignore[arg-type]
+    return list(task.requests(wanted, status, request).values())
+
+
 @pytest.mark.parametrize(
     ("installed", "wanted", "answer"),
     [
@@ -40,21 +47,15 @@ def test_dpkgs_status_is_read_installed_ones_alone() -> None:
     ],
 )
 def test_a_version_without_revision_asks_for_any_revision(installed: str, wanted: str, answer: bool) -> None:
-    assert module.satisfies(installed, wanted) is answer
+    assert task.satisfies(installed, wanted) is answer
 
 
 def test_only_what_differs_is_asked_for_all_of_one_version() -> None:
     status = module.parse_status(STATUS)
-    wanted = module.wishes(["nvidia-container-toolkit", "libnvidia-container1"], "1.18.1")
-    assert module.requests(wanted, status) == [
-        "nvidia-container-toolkit=1.18.1-*",
-        "libnvidia-container1=1.18.1-*",
-    ]
-    assert module.requests(module.wishes(["docker.io", "runc"], ""), status) == ["runc"]
-    assert module.requests(module.wishes(["docker.io=26.1.5", "runc"], ""), status) == [
-        "docker.io=26.1.5-*",
-        "runc",
-    ]
+    wanted = task.wishes(["nvidia-container-toolkit", "libnvidia-container1"], "1.18.1")
+    assert asked(wanted, status) == ["nvidia-container-toolkit=1.18.1-*", "libnvidia-container1=1.18.1-*"]
+    assert asked(task.wishes(["docker.io", "runc"], ""), status) == ["runc"]
+    assert asked(task.wishes(["docker.io=26.1.5", "runc"], ""), status) == ["docker.io=26.1.5-*", "runc"]
 
 
 @given(
@@ -62,16 +63,16 @@ def test_only_what_differs_is_asked_for_all_of_one_version() -> None:
     st.sampled_from(["", "1.0", "1.0-1"]),
 )
 def test_nothing_is_asked_for_twice(names: list[str], version: str) -> None:
-    wanted = module.wishes(names, version)
-    assert len(module.requests(wanted, {})) == len(names)
-    assert module.requests(wanted, dict.fromkeys(names, ("1.0-1", False))) == []
+    wanted = task.wishes(names, version)
+    assert len(asked(wanted, {})) == len(names)
+    assert asked(wanted, dict.fromkeys(names, ("1.0-1", False))) == []
 
 
 def test_somebody_elses_hold_is_told_from_ours() -> None:
     status = module.parse_status(STATUS)
-    asked, held = module.names_of(["nvidia-container-toolkit=1.18.1-*", "runc"]), module.held_of(status)
-    assert module.foreign_holds(asked, held, set()) == ["nvidia-container-toolkit"]
-    assert module.foreign_holds(asked, held, {"nvidia-container-toolkit"}) == []
+    names, held = ["nvidia-container-toolkit", "runc"], task.held_of(status)
+    assert module.foreign_holds(names, held, set()) == ["nvidia-container-toolkit"]
+    assert module.foreign_holds(names, held, {"nvidia-container-toolkit"}) == []
 
 
 def test_apts_own_complaints_are_what_a_person_reads() -> None:
@@ -123,7 +124,7 @@ class Dpkg:
     @staticmethod
     def asked(argv: list[str]) -> list[str]:
         """The packages that apt-get is to install."""
-        return module.names_of(argv[argv.index("install") + 1 :])
+        return [word.partition("=")[0] for word in argv[argv.index("install") + 1 :]]
 
     def warn(self, text: str) -> None:
         """A warning is said; the result is what is looked at."""
@@ -139,9 +140,9 @@ class Dpkg:
 def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs the module on a node; `ours` are the holds on record."""
     holds = tmp_path / "lib/holds.json"
-    monkeypatch.setattr(module, "HOLDS", holds)
-    real = module.alone
-    monkeypatch.setattr(module, "alone", lambda name, seconds: real(name, seconds, tmp_path))
+    monkeypatch.setattr(task, "HOLDS", holds)
+    real = task.alone
+    monkeypatch.setattr(task, "alone", lambda name, seconds: real(name, seconds, tmp_path))
 
     def run(
         packages: dict[str, tuple[str, bool]], ours: list[str], /, *, check: bool = False, **params: object
@@ -226,6 +227,6 @@ def test_what_another_run_has_installed_in_the_meantime_is_not_installed_again(
         packages["runc"] = ("2.0-1", False)
         yield
 
-    monkeypatch.setattr(module, "alone", after_another_run)
+    monkeypatch.setattr(task, "alone", after_another_run)
     result, node, _ = bring(packages, [], packages=["runc"])
     assert (result["changed"], result["installed"], node.commands) == (False, [], [])

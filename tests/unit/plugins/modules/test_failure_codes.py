@@ -19,6 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     driver_reload,
     image_room,
     nvidia_driver_planner,
+    package_task,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
@@ -230,7 +231,7 @@ def look_fails(said: str) -> Callable[[Host], dict[str, Any]]:
 
 
 def somebody_holds(host: Host) -> dict[str, Any]:
-    host.patch.setattr(debian_packages, "HOLDS", host.root / "holds.json")
+    host.patch.setattr(package_task, "HOLDS", host.root / "holds.json")
     node = Module((0, "docker.io|1.0|hold ok installed\n", ""), packages=["docker.io=2"], version="",
                   adopt=[], busy="", hold=False)  # fmt: skip
     host.patch.setattr(debian_packages, "AnsibleModule", lambda **_: node)
@@ -243,8 +244,8 @@ def another_run_has_the_lock(host: Host) -> dict[str, Any]:
         raise TimeoutError(f"another run has kept /run/clusterctl/{name}.lock for {seconds:g} s")
         yield
 
-    host.patch.setattr(debian_packages, "alone", never)
-    host.patch.setattr(debian_packages, "HOLDS", host.root / "holds.json")
+    host.patch.setattr(package_task, "alone", never)
+    host.patch.setattr(package_task, "HOLDS", host.root / "holds.json")
     node = Module(packages=["docker.io"], version="", adopt=[], busy="", hold=False)
     host.patch.setattr(debian_packages, "AnsibleModule", lambda **_: node)
     return failing(debian_packages.main)
@@ -254,7 +255,8 @@ def apt_fails(said: str) -> Callable[[Host], dict[str, Any]]:
     """An installation that ends with these words of apt's."""
 
     def fails(host: Host) -> dict[str, Any]:
-        return failing(debian_packages.transact, Module(), lambda _: (100, "", said), ["x=1"])
+        module = Module((100, "", said), http_proxy="", https_proxy="", no_proxy="")
+        return failing(debian_packages.AptPackages(module).transact, {"x": "x=1"})
 
     return fails
 
