@@ -93,7 +93,7 @@ options:
     choices: [refuse, adopt]
     default: refuse
   precompiled:
-    description: Install NVIDIA's precompiled modules, which only RHEL 9 and its rebuilds have, instead of DKMS'.
+    description: Install NVIDIA's precompiled modules in place of DKMS', on RHEL 9 and its rebuilds.
     type: bool
     default: false
   repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}

@@ -166,7 +166,7 @@ class DnfPackages:
 def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    require_dnf(module)
+    require_dnf(module, ROOT)
     ensure(module, DnfPackages(module))
 
 

@@ -141,10 +141,10 @@ def modules(streams: dict[str, list[Package]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build(directory: Path) -> Path:
+def build(directory: Path, *, with_driver: bool = True) -> Path:
     """Builds the repository below a directory; some 5 s."""
     packages, streams = others(), dict[str, list[Package]]()
-    for version in DRIVERS:
+    for version in DRIVERS if with_driver else ():
         own, of_streams = driver(version)
         packages += own
         for name, found in of_streams.items():
@@ -170,14 +170,29 @@ def build(directory: Path) -> Path:
         }
         options = [word for name, value in defined.items() for word in ("--define", f"{name} {value}")]
         _run(["rpmbuild", "-bb", "--quiet", "--target", "x86_64", *options, str(spec)])
-    (directory / "modules.yaml").write_text(modules(streams))
     _run(["createrepo_c", "--quiet", str(repository)])
-    _run(["modifyrepo_c", "--mdtype=modules", str(directory / "modules.yaml"), f"{repository}/repodata"])
+    if with_driver:
+        (directory / "modules.yaml").write_text(modules(streams))
+        _run(["modifyrepo_c", "--mdtype=modules", f"{directory}/modules.yaml", f"{repository}/repodata"])
     return repository
 
 
 def _run(argv: list[str]) -> None:
     subprocess.run(argv, check=True, capture_output=True, timeout=300)
+
+
+def sign_index(repository: Path, home: Path) -> tuple[bytes, str]:
+    """Signs the repository's index with a key that is made for it; returns the key, and its fingerprint."""
+    home.mkdir(mode=0o700)
+    gpg = ["gpg", "--homedir", str(home), "--batch", "--yes"]
+    _run([*gpg, "--passphrase", "", "--quick-generate-key", "depot <depot@example.org>", "rsa2048", "sign"])
+    _run([*gpg, "--armor", "--detach-sign", f"{repository}/repodata/repomd.xml"])
+    shown = subprocess.run(
+        [*gpg, "--with-colons", "--list-keys"], check=True, capture_output=True, text=True
+    ).stdout
+    fingerprint = next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
+    exported = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+    return exported, fingerprint
 
 
 class Host:
@@ -209,6 +224,13 @@ class Host:
                 "varsdir": "/nowhere",
             }
             options = [f"--setopt={name}={value}" for name, value in settings.items()]
+            for file in (self.root / "etc/yum.repos.d").glob(
+                "*.repo"
+            ):  # dnf does not look below the root for keys
+                for name, key in re.findall(
+                    r"^\[(.+)\][^\[]*^gpgkey=file://(/etc/\S+)", file.read_text(), re.M | re.S
+                ):
+                    options.append(f"--setopt={name}.gpgkey=file://{self.root}{key}")
             if argv[1] == "-c":  # what is not below the root would be looked for there, too
                 configured = re.search(r"^reposdir = (.*)$", Path(argv[2]).read_text(), re.MULTILINE)
                 directories = configured.group(1).split(",") if configured else ["/etc/yum.repos.d"]

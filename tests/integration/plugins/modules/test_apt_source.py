@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import repository_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import fingerprints
-from ansible_collections.clusterctl.cluster.plugins.modules import apt_source
 
 from clusterlab.sources import deb, other_packages, signing
 
@@ -24,7 +24,7 @@ def test_the_key_of_a_keyring_package_has_the_fingerprint_that_gpg_prints(tmp_pa
     command = ["gpg", "--homedir", str(tmp_path), "--with-colons", "--show-keys", str(key.armored)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     printed = [line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:")]
-    assert fingerprints(apt_source.key_of_package(content)) == printed
+    assert fingerprints(repository_key.key_of_package(content)) == printed
     assert fingerprints(key.armored.read_bytes()) == printed == [signing.fingerprint(key)]
 
 
@@ -32,7 +32,7 @@ def test_the_key_of_a_keyring_package_has_the_fingerprint_that_gpg_prints(tmp_pa
 @pytest.mark.parametrize("content", [b"", b"<html>", b"!<arch>\ndebian-binary"])
 def test_what_is_no_package_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="no Debian package"):
-        apt_source.key_of_package(content)
+        repository_key.key_of_package(content)
 
 
 def package(data: bytes) -> bytes:
@@ -56,9 +56,9 @@ def test_a_keyring_that_unpacks_to_much_more_is_read_to_a_bound() -> None:
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
         tar.addfile(member, io.BytesIO(b"key"))
     plain = stream.getvalue()
-    assert apt_source.key_of_package(package(plain)) == b"key"
+    assert repository_key.key_of_package(package(plain)) == b"key"
     with pytest.raises(ValueError, match="no Debian package"):
-        apt_source.key_of_package(package(gzip.compress(plain)))
+        repository_key.key_of_package(package(gzip.compress(plain)))
     # A sparse file: 3 bytes are there, of 64 MiB.
     header = bytearray(plain[:512])
     header[156:157] = tarfile.GNUTYPE_SPARSE
@@ -67,7 +67,7 @@ def test_a_keyring_that_unpacks_to_much_more_is_read_to_a_bound() -> None:
     header[148:156] = b" " * 8
     header[148:156] = f"{sum(header):06o}\0 ".encode()
     with pytest.raises(ValueError, match="is sparse, or too large"):
-        apt_source.key_of_package(package(bytes(header) + plain[512:]))
+        repository_key.key_of_package(package(bytes(header) + plain[512:]))
 
 
 @pytest.mark.needs("dpkg-deb")
@@ -77,4 +77,4 @@ def test_a_keyring_package_with_a_trap_in_its_headers_is_refused() -> None:
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, 2
     link = member.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")
     with pytest.raises(ValueError, match="no Debian package"):
-        apt_source.key_of_package(package(link * 3000))
+        repository_key.key_of_package(package(link * 3000))

@@ -1,6 +1,6 @@
 """The driver on RHEL 9 by real dnf: from nothing through a newer version, branches and flavours, and back.
 
-The node is a directory with an RPM database of its own; the repository has NVIDIA's names, streams and relations.
+The node is a directory with an RPM database of its own; the repository has NVIDIA's names and streams.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils import repository_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import (
     MAX_REDIRECTS,
@@ -26,7 +27,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import unreachable
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
-    apt_source,
     cluster_certificate,
     harbor_installer,
 )
@@ -141,7 +141,7 @@ def test_every_program_of_a_node_refuses_it(
         url = f"https://{start}/"
         assert "without TLS" in unreachable([url], Proxies())[url]
         with pytest.raises(OSError, match="without TLS"):
-            apt_source.fetch(url, Proxies())
+            repository_key.fetch(url, Proxies())
         with pytest.raises(OSError, match="without TLS"):
             harbor_installer.download(url, Proxies(), tmp_path / "h.tgz")
         with pytest.raises(OSError, match="without TLS"):

@@ -20,10 +20,10 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     image_room,
     nvidia_driver_planner,
     package_task,
+    repository_key,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
-    apt_source,
     cluster_certificate,
     container_engine_facts,
     container_image,
@@ -268,8 +268,8 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
         def fetch(*_: object) -> bytes:
             raise error
 
-        host.patch.setattr(apt_source, "fetch", fetch)
-        return failing(apt_source.get_key, Module(key_url="http://depot/key.asc"), None)
+        host.patch.setattr(repository_key, "fetch", fetch)
+        return failing(repository_key.get_key, Module(key_url="http://depot/key.asc"), None)
 
     return fails
 
@@ -277,7 +277,7 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
 def key_is_foreign(_: Host) -> dict[str, Any]:
     """A repository's key that is not the declared one."""
     module = Module(key_url="http://depot/key.asc", keyring_package_url="")
-    return failing(apt_source.require_pinned, module, openpgp.ARMORED, {"AB" * 20})
+    return failing(repository_key.require_pinned, module, openpgp.ARMORED, {"AB" * 20})
 
 
 def driver_is_held(host: Host) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""Repositories and packages on RHEL 9 by real dnf: pinned keys, versions, locks, and those of others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import package_task
+from ansible_collections.clusterctl.cluster.plugins.modules import rpm_packages, rpm_repository
+from tests.support import rpm_archive
+
+pytestmark = pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "gpg", "root")
+TOOLKIT = ["nvidia-container-toolkit", "libnvidia-container1"]
+LOCKS = "etc/dnf/plugins/versionlock.list"
+NO_PROXY = {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
+
+
+class Ended(Exception):
+    """The module has ended, with its result."""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rpm_archive.build(tmp_path_factory.mktemp("rpms"), with_driver=False)
+
+
+class Node:
+    """A node that runs a module; its dnf knows the repository unless it is taken away."""
+
+    def __init__(self, root: Path, repository: Path, patch: pytest.MonkeyPatch) -> None:
+        self.host = rpm_archive.Host(root, [repository])
+        self.params: dict[str, Any] = {}
+        self.check_mode = False
+        self.warned: list[str] = []
+        self.run_command = self.host.run
+        for module in (rpm_packages, rpm_repository):
+            patch.setattr(module, "ROOT", root)
+            patch.setattr(module, "AnsibleModule", lambda *_, **__: self)
+        patch.setattr(package_task, "HOLDS", root / "var/lib/clusterctl/holds.json")
+        real = package_task.alone
+        patch.setattr(package_task, "alone", lambda name, seconds: real(name, seconds, root / "locks"))
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
+    def fail_json(self, **result: Any) -> None:
+        raise Ended({"failed": True, **result})
+
+    def exit_json(self, **result: Any) -> None:
+        raise Ended(result)
+
+    def call(self, module: Any, *, check: bool = False, **params: Any) -> dict[str, Any]:
+        self.check_mode = check
+        self.params = {**NO_PROXY, **params}
+        with pytest.raises(Ended) as ended:
+            module.main()
+        return ended.value.args[0]
+
+    def packages(self, *packages: str, check: bool = False, **params: Any) -> dict[str, Any]:
+        wanted = {"version": "", "hold": True, "busy": "", "adopt": [], **params}
+        return self.call(rpm_packages, check=check, packages=list(packages), **wanted)
+
+    @property
+    def locks(self) -> list[str]:
+        file = self.host.root / LOCKS
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def node(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path / "root", repository, monkeypatch)
+
+
+def test_packages_come_in_a_version_are_locked_and_follow_the_next_version(node: Node) -> None:
+    assert node.packages(*TOOLKIT, version="1.17.8", check=True)["changed"] is True
+    assert node.host.rpms() == {}
+    first = node.packages(*TOOLKIT, version="1.17.8")
+    assert (first["changed"], sorted(first["held"])) == (True, sorted(TOOLKIT))
+    assert "python3-dnf-plugin-versionlock" in node.host.rpms()
+    assert node.locks == [f"{name}-0:1.17.8-1.*" for name in sorted(TOOLKIT)]
+    assert node.packages(*TOOLKIT, version="1.17.8")["changed"] is False
+    newer = node.packages(*TOOLKIT, version="1.18.1")
+    assert (newer["changed"], newer["versions"]) == (True, dict.fromkeys(TOOLKIT, "1.18.1-1"))
+    assert node.locks == [f"{name}-0:1.18.1-1.*" for name in sorted(TOOLKIT)]
+    assert node.packages(*TOOLKIT, hold=False)["released"] == TOOLKIT
+    assert node.locks == []
+
+
+def test_docker_of_an_epoch_and_what_stands_in_its_way(node: Node) -> None:
+    docker = ["docker-ce=29.1.3", "docker-ce-cli", "containerd.io"]
+    assert node.packages(*docker)["versions"]["docker-ce"] == "3:29.1.3-1.el9"
+    assert node.packages(*docker)["changed"] is False
+    assert node.packages("podman", adopt=["docker-ce"])["adopted"] == "docker-ce"
+    refused = node.packages("podman")
+    assert "could not be installed" in refused["msg"]
+    assert "containerd.io" in refused["msg"]
+    assert "podman" not in node.host.rpms()
+
+
+def test_somebody_elses_lock_is_respected(node: Node) -> None:
+    node.packages(*TOOLKIT, version="1.17.8", hold=False)
+    (node.host.root / LOCKS).write_text("libnvidia-container1-0:1.17.8-1.*\n")
+    refused = node.packages(*TOOLKIT, version="1.18.1")
+    assert refused["code"] == "packages.held"
+    assert "dnf versionlock delete libnvidia-container1" in refused["msg"]
+    busy = node.packages(TOOLKIT[0], version="1.18.1", busy="2 containers run")
+    assert "2 containers run" in busy["clusterctl"]["busy"]
+
+
+def test_a_repository_is_written_with_its_pinned_key_and_read(
+    node: Node, repository: Path, tmp_path: Path
+) -> None:
+    signed = tmp_path / "signed"
+    shutil.copytree(repository, signed)
+    key, fingerprint = rpm_archive.sign_index(signed, tmp_path / "gnupg")
+    (tmp_path / "key.asc").write_bytes(key)
+    (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
+    wanted = {
+        "name": "toolkit", "url": f"file://{signed}", "key_url": f"file://{tmp_path}/key.asc",
+        "key_fingerprints": [fingerprint], "signed": "index",
+    }  # fmt: skip
+    file = node.host.root / "etc/yum.repos.d/clusterctl-toolkit.repo"
+    assert node.call(rpm_repository, check=True, **wanted)["changed"] is True
+    assert not file.exists()
+    foreign = node.call(rpm_repository, **{**wanted, "key_fingerprints": ["AB" * 20]})
+    assert (foreign["code"], file.exists()) == ("packages.key-refused", False)
+    assert node.call(rpm_repository, **wanted)["changed"] is True
+    assert "repo_gpgcheck=1" in file.read_text()
+    assert node.call(rpm_repository, **wanted)["changed"] is False
+    assert node.packages(*TOOLKIT, version="1.18.1")["changed"] is True
+
+    (signed / "repodata/repomd.xml.asc").write_text("no signature")
+    file.write_text(file.read_text() + "# changed by hand\n")
+    unsigned = node.call(rpm_repository, **wanted)
+    assert (unsigned.get("code"), file.exists()) == ("packages.source-down", False)
+
+
+def test_a_repository_that_is_there_already_is_adopted(node: Node, repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "key.asc").write_text("never read")
+    wanted = {
+        "name": "toolkit", "url": f"file://{repository}/", "key_url": f"file://{tmp_path}/key.asc",
+        "key_fingerprints": ["AB" * 20], "signed": "packages",
+    }  # fmt: skip
+    adopted = node.call(rpm_repository, **wanted)
+    assert (adopted["changed"], adopted["adopted"]) == (
+        False, str(node.host.root / "etc/yum.repos.d/site0.repo"),
+    )  # fmt: skip
+
+
+def test_a_passwords_of_a_proxy_is_roots_alone_and_holds_are_on_record(node: Node) -> None:
+    text = rpm_repository.content(
+        {"name": "cuda", "url": "http://depot/cuda/", "signed": "packages"}, "/key", "http://u:p@proxy:3128"
+    )
+    assert "proxy=http://u:p@proxy:3128" in text
+    assert "gpgcheck=1\nrepo_gpgcheck=0" in text
+    node.packages(TOOLKIT[0])
+    record = node.host.root / "var/lib/clusterctl/holds.json"
+    assert json.loads(record.read_text()) == [TOOLKIT[0]]
