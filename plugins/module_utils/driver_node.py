@@ -13,7 +13,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit im
 
 LIMIT_S = 60
 # Fabric Manager trains every link before its unit has started; every kernel gets its initramfs.
-LIMITS_S = {"systemctl": 600, "docker": 120, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
+LIMITS_S = {
+    "systemctl": 600,
+    "docker": 120,
+    "update-initramfs": 900,
+    "dracut": 900,
+    "modprobe": 300,
+    "rmmod": 120,
+}
 
 
 class Node:

@@ -109,10 +109,17 @@ def start_stopped(node: Node, but_not: tuple[str, ...]) -> None:
         (node.root / STOPPED).unlink(missing_ok=True)
 
 
+def initramfs_command(root: Path) -> list[str]:
+    """What writes the initramfs of every kernel: Debian's program, or RHEL's."""
+    if (root / "usr/bin/dracut").exists() and not (root / "usr/sbin/update-initramfs").exists():
+        return ["dracut", "--force", "--regenerate-all"]
+    return ["update-initramfs", "-u", "-k", "all"]
+
+
 def unload(node: Node) -> str:
     """Unloads nouveau and NVIDIA's modules; says why where one stays."""
     if gpu_node.module_loaded(node.root, "nouveau"):
-        node.do("write the initramfs without nouveau", ["update-initramfs", "-u", "-k", "all"])
+        node.do("write the initramfs without nouveau", initramfs_command(node.root))
         code, error = node.do("unload nouveau", ["modprobe", "-r", "nouveau"])
         if code != 0:
             return f"nouveau is in use and cannot be unloaded ({error})"

@@ -116,7 +116,7 @@ def leave(module: AnsibleModule, moving: list[str], status: Status) -> None:
     )
 
 
-def ensure(module: AnsibleModule, engine: Engine) -> None:
+def ensure_packages(module: AnsibleModule, engine: Engine) -> None:
     """Brings the packages to the module's parameters, and ends the module with what was done."""
     wanted = wishes(module.params["packages"], module.params["version"])
     packages = list(wanted)

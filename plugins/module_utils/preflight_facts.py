@@ -22,8 +22,10 @@ from urllib.parse import urlsplit
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import settings
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
+from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import environment
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm, rpm_packages
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
 TIMEOUT_S = 10
@@ -190,6 +192,17 @@ def headers_offered(run: RunFull, root: Path, names: list[str], proxies: Proxies
         return _candidates(run, options, names)
 
 
+def rpms_offered(run: RunFull, root: Path, names: list[str], proxies: Proxies) -> set[str]:
+    """The same for dnf; of a kernel's packages the names with their release."""
+    if not names:
+        return set()
+    query = ["--quiet", "repoquery", "--available", "--qf", "%{name}|%{name}-%{evr}.%{arch}"]
+    with environment(proxies, root) as (dnf, variables):
+        settings_ = [f"{name}={value}" for name, value in variables.items()]
+        _, output, _ = run(["env", *settings_, *dnf, *query, *names])
+    return {name for line in output.splitlines() for name in line.split("|")} & set(names)
+
+
 def _candidates(run: RunFull, options: list[str], names: list[str]) -> set[str]:
     _, output, _ = run(["apt-cache", *options, "madison", *names])
     return {line.split("|")[0].strip() for line in output.splitlines() if "|" in line}
@@ -197,7 +210,9 @@ def _candidates(run: RunFull, options: list[str], names: list[str]) -> set[str]:
 
 def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, Any]:
     """Everything that preflight judges, as plain data."""
-    packages, held = gpu_node.installed_packages(root)
+    rpm = has_rpm(root)
+    packages, held = rpm_packages(run, root) if rpm else gpu_node.installed_packages(root)
+    system = gpu_node.os_release(root)
     devices = gpu_node.pci_devices(root)
     kernels = gpu_node.kernels(root, os.uname().release, packages)
     without = [kernel for kernel in kernels if not gpu_node.has_headers(root, kernel)]
@@ -205,12 +220,15 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
     urls = parameters["package_sources"]
     direct = {urlsplit(url).hostname or "" for url in urls if not proxies.for_url(url)}
     names = sorted(name for name in direct | set(parameters["dns_names"]) if name)
-    wanted = [f"linux-headers-{kernel}" for kernel in without] if parameters["needs_headers"] else []
-    offered = headers_offered(run, root, wanted, proxies)
+    form = parameters["compat"]["packages"]["cuda"].get(system["id"], {}).get("headers", "{kernel}")
+    wanted = [form.format(kernel=kernel) for kernel in without] if parameters["needs_headers"] else []
+    # Debian and Ubuntu have dkms; RHEL has it not.
+    builder = ["dkms"] if rpm and parameters["needs_headers"] and "dkms" not in packages else []
+    offered = (rpms_offered if rpm else headers_offered)(run, root, [*wanted, *builder], proxies)
     secure_boot = gpu_node.secure_boot(root)
     key = signing_key(root, os.uname().release)
     return {
-        "os": gpu_node.os_release(root),
+        "os": system,
         "kernel": os.uname().release,
         "root": os.geteuid() == 0,
         "hostname_resolves": not unresolved([socket.gethostname()]),
@@ -230,6 +248,8 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
         "nvswitch_bridges": len(nvswitch_bridges(root, devices)),
         "rdma_adapters": len(gpu_node.rdma_adapters(devices)),
         "headers_missing": [name for name in wanted if name not in offered],
+        "dkms_missing": not set(builder) <= offered,
+        "unhold": "dnf versionlock delete" if rpm else "apt-mark unhold",
         "firewalls": firewall(run),
         "selinux": selinux(root),
         "others": others(root, packages, run),

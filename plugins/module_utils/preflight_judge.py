@@ -22,6 +22,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_syste
 
 Finding = dict[str, str]
 ORDER = {"error": 0, "warning": 1, "info": 2}
+RPM_SYSTEMS = ("almalinux", "rhel", "rocky")
 OPEN_PORTS = (
     "all TCP between GPU nodes (NCCL, Gloo and jobs take any free port), TCP 22 and the registry's port"
 )
@@ -57,6 +58,7 @@ def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any])
         *_hardware(facts, wanted, compat),
         *_kernel_modules(facts, wanted),
         *_others(facts, wanted),
+        *_registry(facts, wanted),
         *_driver(facts, wanted, compat),
         *_busy(facts),
         *_holders(facts),
@@ -135,12 +137,17 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
         for url, why in sorted(facts["unreachable_others"].items())
     ]
     found += [
-        finding(
-            "warning", "firewall", f"{name} refuses by default", OPEN_PORTS, "allow them between the nodes"
-        )
+        finding("warning", "firewall", f"{name} refuses by default", OPEN_PORTS, _opening(name))
         for name in facts["firewalls"]
     ]
     return found
+
+
+def _opening(firewall: str) -> str:
+    """What opens a firewall between the nodes."""
+    if firewall == "firewalld":
+        return "name the nodes' networks in container_runtime_firewalld_sources: apply trusts them"
+    return "allow them between the nodes"
 
 
 def _capacity(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
@@ -257,12 +264,29 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
         )
         for name in facts["headers_missing"]
     ]
+    if facts["dkms_missing"]:
+        found.append(
+            finding(
+                "error",
+                "dkms",
+                "offered nowhere",
+                "dkms, which builds the kernel modules",
+                "enable EPEL (dnf install epel-release) or a mirror of it, or use the proprietary modules "
+                "that NVIDIA compiles (nvidia_driver_precompiled)",
+                code="packages.not-offered",
+            )
+        )
     if facts["secure_boot"] == "enabled" and wanted["driver_branch"]:
         found.append(_secure_boot(facts, wanted))
     if facts["selinux"] == "enforcing":
         found.append(
             finding(
-                "warning", "SELinux", "enforcing", "jobs that may use /dev/nvidia*", "label the device nodes"
+                "info",
+                "SELinux",
+                "enforcing",
+                "jobs that may use /dev/nvidia*",
+                "nothing to do: where Docker confines containers (selinux-enabled), apply switches "
+                "container_use_devices on",
             )
         )
     if facts["nouveau"]:
@@ -327,6 +351,23 @@ def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
             words[what][0], words[what][1], f"{words[what][2]} ({where})", "a plain system", words[what][3]
         )
         for what, where in sorted(facts["others"].items())
+        if not (what == "docker_ce" and "docker-ce" in facts["our_holds"])
+    ]
+
+
+def _registry(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    """RHEL has no package of the registry, nor of skopeo's and Compose's that the roles install."""
+    if not wanted["registry"] or facts["os"]["id"] not in RPM_SYSTEMS:
+        return []
+    return [
+        finding(
+            "error",
+            "registry",
+            f"on {facts['os']['name']}",
+            "Debian or Ubuntu on the registry's host",
+            "put a host with Debian or Ubuntu into the group registry",
+            code=UNSUPPORTED_SYSTEM,
+        )
     ]
 
 
@@ -363,7 +404,7 @@ def _driver(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any
                 "held packages",
                 ", ".join(holds[:5]),
                 "none but ours",
-                f"apply leaves them; release them with apt-mark unhold {' '.join(holds[:5])}",
+                f"apply leaves them; release them with {facts['unhold']} {' '.join(holds[:5])}",
             )
         )
     return found

@@ -40,9 +40,9 @@ RETURN = r"""
 engine:
   description: >-
     version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, the one that
-    daemon.json or a flag of the unit asks for, image store; adopted (one of O(adopt) is installed), kubelet
-    (this is a node of Kubernetes), and reload_keeps_devices (from 29.2 on, daemon-reload takes no GPU from a
-    container)
+    daemon.json or a flag of the unit asks for, image store, selinux (it confines containers); adopted (one of
+    O(adopt) is installed), kubelet (this is a node of Kubernetes), and reload_keeps_devices (from 29.2 on,
+    daemon-reload takes no GPU from a container)
   returned: always
   type: dict
 code:
@@ -77,7 +77,7 @@ def is_adopted(packages: list[str], root: Path = Path("/")) -> bool:
     try:
         status = (root / "var/lib/dpkg/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return any(run_bounded(["rpm", "--quiet", "--query", name], LOOK_S)[0] == 0 for name in packages)
     installed = re.findall(r"^Package: (\S+)\nStatus: \S+ \S+ installed$", status, re.MULTILINE)
     return not set(packages).isdisjoint(installed)
 
@@ -116,6 +116,8 @@ def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[st
         "reload_keeps_devices": version_tuple(version) >= (29, 2),
         "containers_running": int(info.get("ContainersRunning") or 0),
         "live_restore": bool(info.get("LiveRestoreEnabled")),
+        # Only where the daemon was told to, by selinux-enabled.
+        "selinux": any("name=selinux" in str(option) for option in info.get("SecurityOptions") or []),
         "image_store_containerd": "containerd" in storage.get("driver-type", ""),
     }
 

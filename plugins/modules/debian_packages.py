@@ -18,7 +18,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_task import (
     ARGUMENTS,
     Status,
-    ensure,
+    ensure_packages,
     fail_if_held,
     held_of,
     our_holds,
@@ -155,7 +155,7 @@ def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     require_apt(module)
-    ensure(module, AptPackages(module))
+    ensure_packages(module, AptPackages(module))
 
 
 if __name__ == "__main__":

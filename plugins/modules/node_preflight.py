@@ -43,6 +43,7 @@ options:
     type: str
     choices: [refuse, adopt]
     default: refuse
+  registry: {description: Whether the host is to be the registry's., type: bool, default: false}
   package_sources: {description: URLs that must answer., type: list, elements: str, default: []}
   dns_names: {description: Names that must resolve., type: list, elements: str, default: []}
   disks:
@@ -93,6 +94,7 @@ ARGUMENTS: dict[str, Any] = {
     "needs_headers": {"type": "bool", "default": True},
     "enroll_key": {"type": "bool", "default": False},
     "existing": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
+    "registry": {"type": "bool", "default": False},
     "package_sources": {"type": "list", "elements": "str", "default": []},
     "dns_names": {"type": "list", "elements": "str", "default": []},
     "disks": {"type": "list", "elements": "path", "default": ["/", "/var", "/var/lib/docker"]},

@@ -234,7 +234,8 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     if wrong:
         node.fail(
             f"The node does not run driver {params['version']}: {', '.join(wrong)}. "
-            "Libraries and module must be of one version: check `dpkg -l '*nvidia*'` and reboot the node."
+            "Libraries and module must be of one version: check `dpkg -l '*nvidia*'` (`rpm -qa '*nvidia*'`) "
+            "and reboot the node."
         )
     return found
 

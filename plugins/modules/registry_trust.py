@@ -42,6 +42,10 @@ backups: {description: Copies of what somebody else put where our CA belongs, re
 """
 
 
+# Debian's and RHEL's, which take up what lies in the store.
+PROGRAMS = ("update-ca-certificates", "update-ca-trust")
+
+
 @dataclass(frozen=True)
 class TrustFile:
     """A file as it should be."""
@@ -103,9 +107,9 @@ def main() -> None:
             replace_file(wanted.path, wanted.content, 0o644)
     stale = bundle_lacks(Path(module.params["os_bundle"]), module.params["ca_certificate"])
     if stale and not module.check_mode:
-        program = module.get_bin_path("update-ca-certificates")
+        program = next(filter(None, map(module.get_bin_path, PROGRAMS)), None)
         if not program:
-            module.fail_json(msg="update-ca-certificates is not on this host; install ca-certificates.")
+            module.fail_json(msg=f"{' or '.join(PROGRAMS)} is not on this host; install ca-certificates.")
         module.run_command([program], check_rc=True)
     module.exit_json(changed=bool(changed) or stale, files=changed, backups=backups, diff=diff)
 

@@ -27,7 +27,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_task import (
     ARGUMENTS,
     Status,
-    ensure,
+    ensure_packages,
     fail_if_held,
     our_holds,
 )
@@ -167,7 +167,7 @@ def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     require_dnf(module, ROOT)
-    ensure(module, DnfPackages(module))
+    ensure_packages(module, DnfPackages(module))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
     main_pid,
     newer,
@@ -109,10 +110,12 @@ def lacking(module: AnsibleModule, unit: str, paths: list[str]) -> list[str]:
 def started_by_package(module: AnsibleModule, unit: str, files: list[dict[str, Any]]) -> bool:
     """Whether a unit is neither there nor among our files: its package's installer will start it.
 
-    Only in check mode: else the package is there by now.
+    Only in check mode: else the package is there by now. RPMs leave that to the administrator.
     """
     ours = any(file["path"] == f"{UNIT_DIRECTORY}{unit}" for file in files)
-    return not ours and show(module, unit, "LoadState").get("LoadState") in (None, "not-found")
+    if ours or has_rpm(Path("/")):
+        return False
+    return show(module, unit, "LoadState").get("LoadState") in (None, "not-found")
 
 
 def main() -> None:

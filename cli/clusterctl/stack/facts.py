@@ -33,7 +33,7 @@ class NodeFacts:
 
 def system_of(pretty_name: str) -> str:
     """``Debian GNU/Linux 12 (bookworm)`` as ``debian 12``, ``Ubuntu 22.04.5 LTS`` as ``ubuntu 22.04``."""
-    found = _SYSTEM.match(pretty_name)
+    found = _SYSTEM.match(pretty_name.replace("Red Hat Enterprise Linux", "RHEL"))
     if found is None:
         return ""
     name, release = found["name"].lower(), found["release"]

@@ -150,7 +150,13 @@ def test_an_engine_that_the_site_declares_itself_is_not_adopted_whatever_its_ver
 def test_the_packages_of_each_distribution(
     repository: Path, distribution: str, major: str, client: list[str]
 ) -> None:
-    facts = {"ansible_facts": {"distribution": distribution, "distribution_major_version": major}}
+    facts = {
+        "ansible_facts": {
+            "os_family": "Debian",
+            "distribution": distribution,
+            "distribution_major_version": major,
+        }
+    }
     found = templated(repository, "container_runtime", "_container_runtime_packages", facts)
     assert found == ["docker.io", *client, "containerd", "runc"]
 

@@ -257,6 +257,8 @@ def test_a_branch_past_its_end_is_a_warning_with_the_date(
         ("Debian GNU/Linux 12 (bookworm)", "debian 12"),
         ("Ubuntu 22.04.5 LTS", "ubuntu 22.04"),
         ("Rocky Linux 9.4 (Blue Onyx)", "rocky 9"),
+        ("AlmaLinux 9.6 (Sage Margay)", "almalinux 9"),
+        ("Red Hat Enterprise Linux 9.6 (Plow)", "rhel 9"),
         ("Debian GNU/Linux trixie/sid", ""),
         ("", ""),
     ],

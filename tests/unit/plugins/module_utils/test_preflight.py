@@ -25,6 +25,7 @@ COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_tex
 A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
 B200 = [{**A100, "device": "0x2901"}] * 8
 GB200 = [{**A100, "device": "0x2941"}] * 4
+ROCKY = {"id": "rocky", "version": "9.6", "name": "Rocky Linux 9.6"}
 WANTED = {
     "gpu_count": 8,
     "nvswitches": "auto",
@@ -33,6 +34,7 @@ WANTED = {
     "needs_headers": True,
     "enroll_key": False,
     "existing": "refuse",
+    "registry": False,
     "min_free_gb": 20,
     "max_clock_skew_s": 15,
     "sudo_error": "",
@@ -56,6 +58,8 @@ GOOD = {
     "nvswitch_bridges": 0,
     "rdma_adapters": 0,
     "headers_missing": [],
+    "dkms_missing": False,
+    "unhold": "apt-mark unhold",
     "firewalls": [],
     "selinux": "disabled",
     "others": {},
@@ -86,7 +90,7 @@ def test_a_good_node_has_no_findings() -> None:
 
 
 def test_of_an_unsupported_system_nothing_else_is_said() -> None:
-    rocky = {"id": "rocky", "version": "9.4", "name": "Rocky Linux 9.4"}
+    rocky = {"id": "rocky", "version": "8.9", "name": "Rocky Linux 8.9"}
     several = found({"os": rocky, "headers_missing": ["kernel-headers"], "unresolved": ["depot"]})
     assert [subject for _, subject, _ in several] == ["operating system"]
 
@@ -160,7 +164,9 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         (secure_boot("unknown: no mokutil"), {}, "error", "Secure Boot", "unknown: no mokutil"),
         (secure_boot("absent"), {"needs_headers": False}, "info", "Secure Boot", "signed by Ubuntu"),
         (secure_boot("enrolled"), {}, "info", "Secure Boot", "mok.pub enrolled"),
-        ({"selinux": "enforcing"}, {}, "warning", "SELinux", "enforcing"),
+        ({"selinux": "enforcing"}, {}, "info", "SELinux", "enforcing"),
+        ({"os": ROCKY, "dkms_missing": True}, {}, "error", "dkms", "offered nowhere"),
+        ({"os": ROCKY}, {"registry": True}, "error", "registry", "on Rocky Linux 9.6"),
         ({"nouveau": True}, {}, "info", "nouveau", "loaded"),
         ({"others": {"runfile": "550.54"}}, {"existing": "adopt"}, "error", "driver", ".run"),
         ({"others": {"gpu_operator": "/run/nvidia/driver"}}, {}, "error", "driver", "GPU Operator"),
@@ -332,8 +338,8 @@ def test_the_data_of_branches_and_cuda_hold_together() -> None:
     for variant in paddle["variants"].values():
         assert variant["cuda"] in cuda["toolkit_driver"]["versions"]
         assert variant["cuda"].split(".", maxsplit=1)[0] in cuda["minimum_driver"]["versions"]
-    for source in COMPAT["packages"].values():
-        assert set(source) == set(COMPAT["supported_os"])
+    assert set(COMPAT["packages"]["cuda"]) == set(COMPAT["supported_os"])
+    assert set(COMPAT["packages"]["distribution"]) == {"debian", "ubuntu"}  # RHEL packages no driver
 
 
 def test_headers_are_looked_for_by_the_sites_proxies(tmp_path: Path) -> None:
