@@ -231,11 +231,13 @@ class Host:
                     r"^\[(.+)\][^\[]*^gpgkey=file://(/etc/\S+)", file.read_text(), re.M | re.S
                 ):
                     options.append(f"--setopt={name}.gpgkey=file://{self.root}{key}")
-            if argv[1] == "-c":  # what is not below the root would be looked for there, too
-                configured = re.search(r"^reposdir = (.*)$", Path(argv[2]).read_text(), re.MULTILINE)
-                directories = configured.group(1).split(",") if configured else ["/etc/yum.repos.d"]
-                below = [f"{self.root}{one}" if one.startswith("/etc") else one for one in directories]
-                options.append(f"--setopt=reposdir={','.join(below)}")
+            # What is not below the root would be looked for there, too.
+            configured = re.search(
+                r"^reposdir = (.*)$", Path(argv[2]).read_text() if argv[1] == "-c" else "", re.M
+            )
+            directories = configured.group(1).split(",") if configured else ["/etc/yum.repos.d"]
+            below = [f"{self.root}{one}" if one.startswith("/etc") else one for one in directories]
+            options.append(f"--setopt=reposdir={','.join(below)}")
             own = [f"--installroot={self.root}", "--releasever=9", "--disableplugin=local"]
             argv = ["dnf", *own, *options, *argv[1:]]
         done = subprocess.run(

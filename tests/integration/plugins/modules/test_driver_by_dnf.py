@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction import parse_table
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     nvidia_driver_packages,
@@ -96,6 +97,15 @@ class Node:
         assert (again.problems, again.missing, again.remove, again.transaction) == ([], [], [], False)
         return done
 
+    def upgradable(self, locks: str) -> list[str]:
+        """What `dnf upgrade` would change with the versionlock plugin reading this list."""
+        plugins = self.host.root / "plugins"
+        plugins.mkdir(exist_ok=True)
+        (self.host.root / locks).touch()
+        (plugins / "versionlock.conf").write_text(f"[main]\nenabled=1\nlocklist={self.host.root}/{locks}\n")
+        output = self.host.run(["dnf", f"--setopt=pluginconfpath={plugins}", "--assumeno", "upgrade"])[1]
+        return sorted(parse_table(output, {}).changes)
+
     def versions(self, *names: str) -> set[str]:
         installed = self.host.rpms()
         return {installed.get(name, "") for name in names}
@@ -129,6 +139,10 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
     assert "nvidia-driver-cuda-3:580.95.05-1.el9.*" in node.locks
     assert f"kernel-core-0:{rpm_archive.KERNELS[0]}.*" in node.locks
     assert not any("dkms-0" in line or "versionlock" in line for line in node.locks)
+
+    # The real plugin takes our lines: nothing that has a newer version would be upgraded.
+    assert node.upgradable(OURS) == []
+    assert "nvidia-driver-cuda" in node.upgradable("no-locks")
 
     node.apply(version="580.105.08")
     assert node.versions("nvidia-driver-cuda", "libnvidia-ml") == {"3:580.105.08-1.el9"}
