@@ -42,8 +42,9 @@ backups: {description: Copies of what somebody else put where our CA belongs, re
 """
 
 
-# Debian's and RHEL's, which take up what lies in the store.
-PROGRAMS = ("update-ca-certificates", "update-ca-trust")
+# What takes up what lies in a store; Debian's is the other.
+PROGRAMS = {"/etc/pki/ca-trust/source/anchors": "update-ca-trust"}
+DEBIANS = "update-ca-certificates"
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,10 @@ def main() -> None:
             replace_file(wanted.path, wanted.content, 0o644)
     stale = bundle_lacks(Path(module.params["os_bundle"]), module.params["ca_certificate"])
     if stale and not module.check_mode:
-        program = next(filter(None, map(module.get_bin_path, PROGRAMS)), None)
+        name = PROGRAMS.get(module.params["os_store"], DEBIANS)
+        program = module.get_bin_path(name)
         if not program:
-            module.fail_json(msg=f"{' or '.join(PROGRAMS)} is not on this host; install ca-certificates.")
+            module.fail_json(msg=f"{name} is not on this host; install ca-certificates.")
         module.run_command([program], check_rc=True)
     module.exit_json(changed=bool(changed) or stale, files=changed, backups=backups, diff=diff)
 

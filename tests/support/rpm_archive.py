@@ -141,8 +141,8 @@ def modules(streams: dict[str, list[Package]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build(directory: Path, *, with_driver: bool = True) -> Path:
-    """Builds the repository below a directory; some 5 s."""
+def build(directory: Path, *, with_driver: bool = True, key: SigningKey | None = None) -> Path:
+    """Builds the repository below a directory, its packages signed or not; some 5 s."""
     packages, streams = others(), dict[str, list[Package]]()
     for version in DRIVERS if with_driver else ():
         own, of_streams = driver(version)
@@ -170,6 +170,8 @@ def build(directory: Path, *, with_driver: bool = True) -> Path:
         }
         options = [word for name, value in defined.items() for word in ("--define", f"{name} {value}")]
         _run(["rpmbuild", "-bb", "--quiet", "--target", "x86_64", *options, str(spec)])
+    if key:
+        key.sign_packages(repository)
     _run(["createrepo_c", "--quiet", str(repository)])
     if with_driver:
         (directory / "modules.yaml").write_text(modules(streams))
@@ -181,18 +183,37 @@ def _run(argv: list[str]) -> None:
     subprocess.run(argv, check=True, capture_output=True, timeout=300)
 
 
-def sign_index(repository: Path, home: Path) -> tuple[bytes, str]:
-    """Signs the repository's index with a key that is made for it; returns the key, and its fingerprint."""
-    home.mkdir(mode=0o700)
-    gpg = ["gpg", "--homedir", str(home), "--batch", "--yes"]
-    _run([*gpg, "--passphrase", "", "--quick-generate-key", "depot <depot@example.org>", "rsa2048", "sign"])
-    _run([*gpg, "--armor", "--detach-sign", f"{repository}/repodata/repomd.xml"])
-    shown = subprocess.run(
-        [*gpg, "--with-colons", "--list-keys"], check=True, capture_output=True, text=True
-    ).stdout
-    fingerprint = next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
-    exported = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
-    return exported, fingerprint
+@dataclass(frozen=True)
+class SigningKey:
+    """A key that was made for a repository: GnuPG's directory, the public key, its fingerprint."""
+
+    home: Path
+    public: bytes
+    fingerprint: str
+
+    @classmethod
+    def make(cls, home: Path) -> SigningKey:
+        home.mkdir(mode=0o700)
+        gpg = ["gpg", "--homedir", str(home), "--batch", "--yes"]
+        user = "depot <depot@example.org>"
+        _run([*gpg, "--passphrase", "", "--quick-generate-key", user, "rsa2048", "sign"])
+        shown = subprocess.run(
+            [*gpg, "--with-colons", "--list-keys"], check=True, capture_output=True, text=True
+        ).stdout
+        fingerprint = next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
+        exported = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+        return cls(home, exported, fingerprint)
+
+    def sign_packages(self, repository: Path) -> None:
+        """Signs every package."""
+        defined = {"__gpg": "/usr/bin/gpg", "_gpg_name": self.fingerprint, "_gpg_path": str(self.home)}
+        options = [word for name, value in defined.items() for word in ("--define", f"{name} {value}")]
+        _run(["rpmsign", "--addsign", *options, *map(str, sorted(repository.glob("*.rpm")))])
+
+    def sign_index(self, repository: Path) -> None:
+        """Signs the repository's index."""
+        gpg = ["gpg", "--homedir", str(self.home), "--batch", "--yes", "--armor", "--detach-sign"]
+        _run([*gpg, f"{repository}/repodata/repomd.xml"])
 
 
 class Host:

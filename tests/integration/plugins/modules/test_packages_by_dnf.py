@@ -115,12 +115,13 @@ def test_a_repository_is_written_with_its_pinned_key_and_read(
 ) -> None:
     signed = tmp_path / "signed"
     shutil.copytree(repository, signed)
-    key, fingerprint = rpm_archive.sign_index(signed, tmp_path / "gnupg")
-    (tmp_path / "key.asc").write_bytes(key)
+    key = rpm_archive.SigningKey.make(tmp_path / "gnupg")
+    key.sign_index(signed)
+    (tmp_path / "key.asc").write_bytes(key.public)
     (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
     wanted = {
         "name": "toolkit", "url": f"file://{signed}", "key_url": f"file://{tmp_path}/key.asc",
-        "key_fingerprints": [fingerprint], "signed": "index",
+        "key_fingerprints": [key.fingerprint], "signed": "index",
     }  # fmt: skip
     file = node.host.root / "etc/yum.repos.d/clusterctl-toolkit.repo"
     assert node.call(rpm_repository, check=True, **wanted)["changed"] is True
