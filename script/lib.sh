@@ -91,6 +91,7 @@ lab_packages() { # the tools of the lab, and an engine where none answers
 
 test_packages() { # the programs of the ordinary tests
     apt_install skopeo openssl gnupg apt-utils dpkg-dev gcc
+    apt_install dnf dnf-plugins-core rpm createrepo-c # for the roles on RHEL 9
 }
 
 registry_program() { # the registry that tests of images run on loopback: unpacked, since the package starts a service

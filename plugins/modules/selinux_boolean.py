@@ -37,7 +37,7 @@ code:
 """
 
 ROOT = Path("/")
-# setsebool -P builds the whole policy anew.
+# setsebool -P builds the whole policy again.
 LIMIT_S = 300
 
 
