@@ -10,12 +10,10 @@ from typing import Any
 CODE = "host.unsupported-system"
 
 
-NAMES = {"almalinux": "AlmaLinux", "rhel": "RHEL"}
-
-
-def name_of(system: str) -> str:
+def name_of(system: str, compat: dict[str, Any]) -> str:
     """The system's name by the id of its os-release."""
-    return NAMES.get(system, system.capitalize())
+    name: str = compat["system_names"].get(system, system.capitalize())
+    return name
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ def refusal(system: dict[str, str], compat: dict[str, Any]) -> Refusal | None:
     if {system["version"], major} & set(compat["supported_os"].get(system["id"], [])):
         return None
     known = sorted(compat["supported_os"].items())
-    expected = "; ".join(f"{name_of(name)} {', '.join(releases)}" for name, releases in known)
+    expected = "; ".join(f"{name_of(name, compat)} {', '.join(releases)}" for name, releases in known)
     for entry in compat["refused_os"]:
         if system["id"] in entry["ids"] and major == entry["version"]:
             return Refusal(f"{system['name']}: {entry['why']}", expected, entry["remedy"])

@@ -37,7 +37,7 @@ def test_an_old_python_is_refused_by_the_name_of_its_system(tmp_path: Path) -> N
         )  # fmt: skip
     said = next(line for line in (done.stdout + done.stderr).splitlines() if "is not supported" in line)
     assert "Ubuntu 20.04 is not supported: Python 3.8.10" in said
-    assert "Debian 12, 13; Ubuntu 22.04, 24.04" in said
+    assert "AlmaLinux 9; Debian 12, 13; RHEL 9; Rocky 9; Ubuntu 22.04, 24.04" in said
     failed = [one for one in map(parse, events.read_bytes().splitlines()) if isinstance(one, TaskResult)][-1]
     assert failure_of(failed, None).code == "host.python-too-old"
     assert "Traceback" not in done.stdout + done.stderr
