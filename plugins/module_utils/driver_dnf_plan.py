@@ -88,7 +88,7 @@ def names_of_interest(params: dict[str, Any], facts: Facts) -> list[str]:
     system = compat["packages"][params["source"]].get(facts.os["id"], {})
     instead = system.get("precompiled", {})
     names = {*driver_packages(facts.installed, compat), "kmod-nvidia-[0-9]*"}
-    sets = [system.get("fabric_manager", [])]
+    sets = [system.get(part, []) for part in ("fabric_manager", "nvlsm", "imex")]
     for one in (system, instead):
         sets += [*one.get("full", {}).values(), *one.get("compute", {}).values()]
     names.update(name for alternatives in sets for group in alternatives for name in group)

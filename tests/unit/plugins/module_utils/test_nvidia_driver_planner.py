@@ -401,3 +401,31 @@ def test_a_plan_never_removes_what_it_installs_and_reaches_a_fixed_point(
     after |= {name: version or "1" for name, version in made.packages.items()}
     again = plan(request, replace(facts, installed=after, held=set(made.hold), loaded=made.version))
     assert (again.missing, again.remove, again.transaction) == ([], [], False)
+
+
+def test_every_system_has_every_part_of_the_data() -> None:
+    """A part that one system lacks would stop the plan of another: names are gathered from all."""
+    needed = {
+        "full", "compute", "fabric_manager", "nvlsm", "with_nvlsm", "imex", "pinning", "with_driver", "dkms",
+        "headers", "prebuilt",
+    }  # fmt: skip
+    for source in COMPAT["packages"].values():
+        assert {name: needed - set(system) for name, system in source.items() if needed - set(system)} == {}
+
+
+def test_an_hgx_b200_with_rocky_gets_its_fabrics_packages() -> None:
+    version = "3:580.95.05-1.el9"
+    names = ["nvidia-driver-cuda", "kmod-nvidia-open-dkms", "nvidia-persistenced", "nvidia-fabricmanager"]
+    facts = replace(
+        BARE,
+        os={"id": "rocky", "version": "9.6", "name": "Rocky Linux 9.6"},
+        gpus=[B200] * 8,
+        nvswitches=0,
+        nvswitch_bridges=2,
+        available=dict.fromkeys([*names, "libnvidia-nscq", "libnvsdm"], [version]),
+        streams=["580-open"],
+    )
+    made = plan(replace(REQUEST, scope="compute"), facts)
+    assert made.problems == []
+    assert made.stream == "580-open"
+    assert {"libnvsdm", "nvlsm", "infiniband-diags", "nvidia-fabricmanager"} <= set(made.packages)
