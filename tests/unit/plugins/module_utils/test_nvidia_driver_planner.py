@@ -422,7 +422,7 @@ def test_an_hgx_b200_with_rocky_gets_its_fabrics_packages() -> None:
         gpus=[B200] * 8,
         nvswitches=0,
         nvswitch_bridges=2,
-        available=dict.fromkeys([*names, "libnvidia-nscq", "libnvsdm"], [version]),
+        available={name: [version] for name in (*names, "libnvidia-nscq", "libnvsdm")},
         streams=["580-open"],
     )
     made = plan(replace(REQUEST, scope="compute"), facts)
