@@ -82,7 +82,7 @@ def test_every_fact_that_a_condition_of_a_role_uses_is_compared(repository):
     for path in (repository / "roles").rglob("*.yml"):
         asked |= set(re.findall(r"ansible_facts\[.(\w+).\]", path.read_text(encoding="utf-8")))
     assert asked
-    compared = {"architecture", "python_version"}
+    compared = {"architecture", "os_family", "python_version"}
     assert {name for name in asked if not name.startswith("distribution")} <= compared
 
 
