@@ -46,7 +46,7 @@ class Node:
             "fabric_manager": "true", "hold": True, "hold_kernel": True, "kernel_header_packages": [],
             "load": False, "existing": "refuse", "precompiled": False, "repository_url": url,
             "http_proxy": "", "https_proxy": "", "no_proxy": "", "force_busy": False, "holders_ignored": [],
-            "compat": COMPAT,
+            "compat": COMPAT, "imex_nodes": [],
         }  # fmt: skip
         self.params: dict[str, Any] = {}
         self.warned: list[str] = []
