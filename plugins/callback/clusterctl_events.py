@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -44,6 +45,13 @@ HIDDEN = "the result is hidden (no_log)"
 # What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
 UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, RecursionError)
 PR_SET_PDEATHSIG = 1
+
+
+def halve_memory() -> None:
+    """Half of the limit of the address space, where there is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_AS, (soft // 2, hard))
 
 
 def clip(text: Any, limit: int = MESSAGE_LIMIT) -> str:
@@ -146,6 +154,8 @@ class CallbackModule(CallbackBase):
             return
         # What set_stats alone may return: Ansible adds it up for all hosts, and ends where it is no mapping.
         constants.INTERNAL_RESULT_KEYS = (*constants.INTERNAL_RESULT_KEYS, "ansible_stats")
+        # The process of one host's task has half of the memory: what it can read, this one can copy.
+        os.register_at_fork(after_in_child=halve_memory)
         self._descriptor = int(descriptor)
         os.set_inheritable(self._descriptor, False)
         self._die_with_parent()

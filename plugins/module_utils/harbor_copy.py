@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import (
     BLOB,
@@ -21,7 +22,12 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept imp
     files_of,
     read_files,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK, sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    CHUNK,
+    open_below,
+    sha256_of,
+    sha256_of_stream,
+)
 
 # File systems without hard links, mounts of another disk, and a file with too many names already.
 UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
@@ -57,7 +63,7 @@ def copy_tree(
                 found[inside] = earlier
                 continue
             good = before if before and _is_good(known.get(inside)) else None
-            found[inside] = _copy(path, inside, target, good)
+            found[inside] = _copy(source, inside, target, good)
         except FileNotFoundError:
             if path.exists():
                 raise
@@ -122,19 +128,22 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _copy(path: Path, inside: str, target: Path, good: Path | None) -> Copied:
+def _copy(source: Path, inside: str, target: Path, good: Path | None) -> Copied:
     """One file; ``good`` is an earlier backup with the very content that this blob is named by."""
-    status, place = path.stat(), target / inside
-    settled = time.time_ns() - status.st_ctime_ns > UNSETTLED_NS
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.unlink(missing_ok=True)
-    name = Path(inside).parent.name
-    # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
-    if good and _digest(good / DATA / inside) == name:
-        live, content = sha256_of(path), name
-        _link(good / DATA / inside, place)
-    else:
-        live = content = _copy_bytes(path, place)
+    place = target / inside
+    # Harbor's containers may write there: a directory may have become a link since it was listed.
+    with open_below(source, inside) as stream:
+        status = os.fstat(stream.fileno())
+        settled = time.time_ns() - status.st_ctime_ns > UNSETTLED_NS
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        name = Path(inside).parent.name
+        # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
+        if good and _digest(good / DATA / inside) == name:
+            live, content = sha256_of_stream(stream), name
+            _link(good / DATA / inside, place)
+        else:
+            live = content = _copy_stream(stream, place)
     mode = stat.S_IMODE(status.st_mode)
     kept = Kept(inside, place.stat().st_size, content, mode, status.st_uid, status.st_gid)
     return Copied(kept, _stamp(status) if settled else (), live)
@@ -154,13 +163,14 @@ def _link(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in UNLINKABLE:
             raise
-        _copy_bytes(source, target)
+        with source.open("rb") as stream:
+            _copy_stream(stream, target)
 
 
-def _copy_bytes(source: Path, target: Path) -> str:
+def _copy_stream(reading: BinaryIO, target: Path) -> str:
     """Copy, and hash on the way; root's alone."""
     found = hashlib.sha256()
-    with source.open("rb") as reading, open(target, "xb", opener=private) as writing:
+    with open(target, "xb", opener=private) as writing:
         while chunk := reading.read(CHUNK):
             found.update(chunk)
             writing.write(chunk)

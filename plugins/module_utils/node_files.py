@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 CHUNK = 1 << 20
 
@@ -21,11 +23,38 @@ def read_file(path: Path) -> str:
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, which may be larger than the memory. Raises OSError."""
-    found = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            found.update(chunk)
+        return sha256_of_stream(stream)
+
+
+def sha256_of_stream(stream: BinaryIO) -> str:
+    """The same of what is left of an open file. Raises OSError."""
+    found = hashlib.sha256()
+    while chunk := stream.read(CHUNK):
+        found.update(chunk)
     return found.hexdigest()
+
+
+def open_below(root: Path, inside: str) -> BinaryIO:
+    """An ordinary file below a directory in which others may write, through no link of theirs.
+
+    Raises OSError.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    *above, name = Path(inside).parts
+    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in above:
+            below = os.open(part, flags | os.O_DIRECTORY, dir_fd=place)
+            os.close(place)
+            place = below
+        stream = os.fdopen(os.open(name, flags | os.O_NONBLOCK, dir_fd=place), "rb")
+    finally:
+        os.close(place)
+    if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return stream
+    stream.close()
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(root / inside))
 
 
 def free_bytes(path: Path) -> int:

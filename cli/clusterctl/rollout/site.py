@@ -93,7 +93,7 @@ def apply_waves(
     limits: WaveLimits = WaveLimits(),  # noqa: B008 - frozen
     again: Callable[[Sequence[str]], Sequence[Failure]] = lambda _hosts: (),
 ) -> SiteOutcome:
-    """Run the waves in order; stop where the gate says so, but go on where ``check`` changes nothing.
+    """Run the waves in order; stop where the gate says so, but not where ``check`` changes nothing.
 
     ``tags`` name parts of the site, none is all.
 

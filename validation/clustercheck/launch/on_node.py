@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import ipaddress
 import json
 import os
@@ -15,13 +16,15 @@ import re
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 JOBS_ROOT = Path("/var/lib/clusterctl/jobs")
 ENDED_STATES = ("exited", "dead")
@@ -29,6 +32,8 @@ UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to collect and
 FRAMEWORK_S = 90.0
 LOG_TAIL_BYTES = 8000
 NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
+NCCL_LOG_LINES = 1_000_000
+MAX_JSON_BYTES = 16 * 1024 * 1024  # as much as an answer of a node may have
 WARNINGS = 5  # of NCCL, before the tail of a rank's log
 NCCL_LOG_CUT = "NCCL log truncated here"
 # The lines that are sent: of the environment they show only NCCL's own variables.
@@ -334,8 +339,8 @@ def _logs(directory: Path, rank: int, *, whole: bool) -> dict[str, str]:
     lines: list[str] = []
     warnings: list[str] = []
     size = 0
-    with contextlib.suppress(OSError), (directory / f"rank-{rank}.nccl").open("rb") as stream:
-        for raw in iter(partial(stream.readline, LOG_TAIL_BYTES), b""):
+    with contextlib.suppress(OSError), _open(directory / f"rank-{rank}.nccl") as stream:
+        for raw in islice(iter(partial(stream.readline, LOG_TAIL_BYTES), b""), NCCL_LOG_LINES):
             if NCCL_LINES.search(raw):
                 line, size = raw.decode("utf-8", "replace"), size + len(raw)
                 lines += [line] if size <= NCCL_LOG_BYTES else []
@@ -347,18 +352,33 @@ def _logs(directory: Path, rank: int, *, whole: bool) -> dict[str, str]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with _open(path) as stream:
+            content = stream.read(MAX_JSON_BYTES + 1)
+        return json.loads(content) if len(content) <= MAX_JSON_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 
 def _tail(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
-            return stream.read().decode("utf-8", "replace")
+        with _open(path) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - LOG_TAIL_BYTES))
+            return stream.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _open(path: Path) -> BinaryIO:
+    """An ordinary file of a rank: its container chose what lies there, and may not choose a file of the host.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    stream = os.fdopen(descriptor, "rb")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return stream
+    stream.close()
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
 
 
 def stop(request: dict[str, Any]) -> dict[str, Any]:

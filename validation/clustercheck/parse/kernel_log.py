@@ -10,8 +10,12 @@ from typing import Any
 from clustercheck.parse.reading import CannotReadError, bus_address
 
 # With MIG the driver names the GPU instance after the address: "(PCI:0000:41:00 GPU-I:05)".
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$")
-_SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$")
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$", re.DOTALL
+)
+_SXID = re.compile(
+    r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$", re.DOTALL
+)
 
 
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
@@ -109,7 +113,8 @@ def parse_line(line: str) -> Xid | None:
     """One line of the log; None where it is no Xid. Raises CannotReadError where it is one, garbled."""
     for pattern, switch in ((_XID, False), (_SXID, True)):
         if match := pattern.search(line):
-            return Xid(bus_address(match[1]), int(match[2]), _when(line), (match[3] or "")[:200], switch)
+            message = (match[3] or "").partition("\n")[0][:200]
+            return Xid(bus_address(match[1]), int(match[2]), _when(line), message, switch)
     if "NVRM: Xid" in line or "SXid (" in line:
         raise CannotReadError(f"the kernel log has an Xid line of unknown form: {line[:120]!r}")
     return None

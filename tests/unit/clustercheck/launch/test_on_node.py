@@ -226,3 +226,20 @@ def test_what_is_gone_already_is_removed(docker, capsys):
     assert ask(capsys, action="remove", container="abc", directory="/nowhere")["ok"] is True
     (docker / "refuse-rm").write_text("Error response from daemon: it will not go\n")
     assert ask(capsys, action="remove", container="abc", directory="/nowhere")["ok"] is False
+
+
+def test_what_a_rank_leaves_is_read_through_no_link_of_its_container(tmp_path) -> None:
+    secret, job = tmp_path / "shadow", tmp_path / "job"
+    secret.write_text('{"root": "secret"}\n')
+    job.mkdir()
+    for name in ("rank-0.log", "rank-0.stack", "rank-0.nccl", "rank-0.progress", "rank-0.end"):
+        (job / name).symlink_to(secret)
+    (job / "rank-0.verdict.json").symlink_to("/dev/zero")
+    os.mkfifo(job / "rank-1.log")
+    (job / "rank-1.verdict.json").write_text('{"ok": true}')
+    with (job / "rank-2.verdict.json").open("wb") as stream:
+        stream.truncate(on_node.MAX_JSON_BYTES + 1)
+    found = on_node.read_rank_files(job, [0, 1, 2], nccl_log=True)
+    assert "secret" not in json.dumps(found)
+    nothing = {"verdict": None, "end": None, "progress": None, "stack": "", "log_tail": "", "nccl_log": ""}
+    assert found == {"0": nothing, "1": {**nothing, "verdict": {"ok": True}}, "2": nothing}

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy, harbor_dump
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import open_below, sha256_of
 
 
 class Volume:
@@ -61,7 +61,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(self.parent.name)
         return opened(self, mode, *more, **named)  # type: ignore[call-overload]
 
+    def spy_below(root: Path, inside: str) -> BinaryIO:
+        found.append(Path(inside).parent.name)
+        return open_below(root, inside)
+
     monkeypatch.setattr(Path, "open", spy)
+    monkeypatch.setattr(harbor_copy, "open_below", spy_below)
     return found
 
 
@@ -227,3 +232,19 @@ def test_copies_are_the_owner_s_alone_from_the_start(volume: Volume, monkeypatch
     harbor_copy.put_back(volume.root / "backup", volume.data)
     assert modes == [0o600]
     assert stat.S_IMODE(secret.stat().st_mode) == 0o644
+
+
+def test_a_directory_that_became_a_link_since_it_was_listed_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harbor's containers may write there, and root reads."""
+    data, roots = tmp_path / "data", tmp_path / "roots"
+    (data / "registry").mkdir(parents=True)
+    roots.mkdir()
+    (roots / "shadow").write_text("secret")
+    (data / "registry/below").symlink_to(roots)
+    listed = [data / "registry/below/shadow"]
+    monkeypatch.setattr(harbor_copy, "files_of", lambda _root: iter(listed))
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        harbor_copy.copy_tree(data, tmp_path / "backup", None)
+    assert not list((tmp_path / "backup").rglob("shadow"))
