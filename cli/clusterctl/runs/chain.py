@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,8 @@ def append(directory: ClusterDirectory, run: str) -> ChainLink:
     """
     with _open(directory) as descriptor:
         _cut_torn_line(descriptor)
-        last = next(filter(None, map(_link, _pieces_backwards(descriptor))), None)
+        near = islice(_pieces_backwards(descriptor), MAX_PROBLEMS)
+        last = next(filter(None, map(_link, near)), None)
         link = ChainLink(
             number=last.number + 1 if last else 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -130,15 +130,15 @@ class Bundler:
         twice = claimed_twice([PurePosixPath(name) for name, _ in files])
         if twice is not None:
             raise refusal("two of them would be put to the same place; give each tree its own name", twice)
-        self._recall()
-        (self.directory / INDEX).unlink(missing_ok=True)
-        signature_of(self.directory / INDEX).unlink(missing_ok=True)
         listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         wanted: dict[str, tuple[LockedImage, Blob]] = {}
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
                 wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
+        self._recall(wanted)
+        (self.directory / INDEX).unlink(missing_ok=True)
+        signature_of(self.directory / INDEX).unlink(missing_ok=True)
         sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
         sought += [_Sought(_key(path), path.stat().st_size, path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
@@ -155,15 +155,16 @@ class Bundler:
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return parallel_map(function, items, limit=self._jobs, stop=self._stop)
 
-    def _recall(self) -> None:
-        """Note the blobs of a bundle that was finished here: they need not come again."""
+    def _recall(self, wanted: Collection[str]) -> None:
+        """Note those blobs of a bundle that was finished here that are wanted: they need not come again."""
         try:
             raw = read_bounded(self.directory / INDEX, MAX_INDEX_BYTES)
             earlier = read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
         except (OSError, UnusableFileError, UnreadableError):
             return
         for item in earlier.blobs:
-            replace_file(self._note(f"sha256:{item.sha256}"), item.model_dump_json() + "\n")
+            if (digest := f"sha256:{item.sha256}") in wanted:
+                replace_file(self._note(digest), item.model_dump_json() + "\n")
 
     def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
         try:

@@ -118,6 +118,23 @@ def test_a_note_that_names_one_part_again_and_again_is_not_read(
     assert read == []
 
 
+def test_of_an_index_that_lay_there_only_what_is_wanted_is_noted(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, source)
+    index = json.loads((tmp_path / INDEX).read_text())
+    others = [{"sha256": sha256(b"%d" % n), "size": 0, "parts": []} for n in range(50)]
+    index["blobs"] += others
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    noted: list[str] = []
+    replace = bundling.replace_file
+    monkeypatch.setattr(bundling, "replace_file", lambda path, *more, **named: (
+        noted.append(path.name), replace(path, *more, **named)))  # fmt: skip
+    make(tmp_path, source)
+    assert not any(name.startswith(other["sha256"]) for name in noted for other in others)
+    assert any(name.startswith(sha256(LAYER)) for name in noted)
+
+
 def test_a_thing_is_not_read_on_when_all_is_to_end(tmp_path: Path) -> None:
     (tmp_path / PARTS).mkdir()
     (tmp_path / PARTS / sha256(LAYER)).write_bytes(LAYER)
