@@ -52,6 +52,7 @@ def wait_for_calls(harbor: StandIn, number: int, *methods: str) -> None:
         assert harbor.asked.wait_for(lambda: sum(harbor.calls[one] for one in methods) >= number, COME_S)
 
 
+@pytest.mark.drawn("an answer of the registry worth another try")
 @pytest.mark.parametrize("status", [429, 502, 503])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH"])
 def test_what_is_worth_another_try_is_tried_again(
@@ -169,6 +170,7 @@ EACH_ONCE = {
 MADE = ("projects$", "robots$", "registries$", "policies$", "instances$", "rules$", "retentions$")
 
 
+@pytest.mark.drawn("a creation in the registry not answered")
 @pytest.mark.parametrize("path", MADE)
 @pytest.mark.parametrize("hangs_up", [True, False])
 def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
@@ -196,6 +198,7 @@ def test_one_object_that_fails_keeps_no_other_from_being_done(
     assert [one.why for one in done.outcomes if one.state == "failed"] == ["500 from nginx (HTTP 500)"]
 
 
+@pytest.mark.drawn("a registry that dies in an apply")
 @pytest.mark.parametrize("skip", range(0, 20, 3))
 def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
     harbor: StandIn, upstream: str, tmp_path: Path, skip: int
@@ -296,6 +299,7 @@ def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp
     assert len(applied(harbor.url, tmp_path, raw).outcomes) > 200
 
 
+@pytest.mark.drawn("an upstream of the registry that refuses")
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(

@@ -31,6 +31,7 @@ from_any_to_any = given(
 from_one_to_another = from_any_to_any
 
 
+@pytest.mark.drawn("what others did to the registry")
 @pytest.mark.parametrize("meddle", MEDDLING, ids=lambda one: one.__name__)
 def test_what_others_did_to_everything_is_set_right(upstream: str, meddle: Callable[[StandIn], None]) -> None:
     raw = everything(upstream)
@@ -62,18 +63,21 @@ def seen(server: StandIn) -> list[Any]:
     return [sorted(policies), keys, sorted(owned)]
 
 
+@pytest.mark.drawn("random states of the registry")
 @ordinary
 @from_any_to_any
 def test_any_state_becomes_any_other_in_one_apply(upstream: str, **states: Any) -> None:
     become(upstream, **states)
 
 
+@pytest.mark.drawn("random states of the registry")
 @ordinary
 @from_one_to_another
 def test_with_prune_nothing_is_left_but_what_is_declared(upstream: str, **states: Any) -> None:
     prune(upstream, **states)
 
 
+@pytest.mark.drawn("random states of the registry")
 @ordinary
 @from_one_to_another
 def test_what_is_not_in_the_way_of_others_robots_is_done(upstream: str, **states: Any) -> None:

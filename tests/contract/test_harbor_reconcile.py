@@ -79,6 +79,7 @@ CHANGED: list[tuple[str, str, int, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.drawn("one difference of the registry")
 @pytest.mark.parametrize("case", CHANGED, ids=[f"{c[1]}-{c[4]}-{n}" for n, c in enumerate(CHANGED)])
 def test_what_differs_is_said_and_changed_and_nothing_else(
     harbor: StandIn, upstream: str, tmp_path: Path, case: tuple[str, str, int, dict[str, Any], str]
