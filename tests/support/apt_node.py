@@ -6,10 +6,12 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import parse_madison
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import simulate
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import Plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import Facts, Plan
 from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import preferences
 
 from clusterlab.sources import deb
@@ -60,6 +62,21 @@ class AptNode:
     def offered(self, names: list[str]) -> dict[str, list[str]]:
         """The versions of these that apt knows."""
         return parse_madison(self.run(["apt-cache", *self.options, "madison", *names])[1])
+
+    def facts_with(self, **known: Any) -> Facts:
+        """What the planner is told of a node on which an earlier apply brought what is there."""
+        installed = set(self.installed)
+        return Facts(
+            headers={},
+            installed=gpu_node.installed_packages(self.root)[0],
+            held=installed,
+            record={"packages": sorted(installed), "held": sorted(installed)},
+            loaded="",
+            loaded_flavor="",
+            nouveau=False,
+            runfile=False,
+            **known,
+        )
 
     def resolve(self, plan: Plan, compat: dict[str, object]) -> None:
         """What an apply does to the packages: the plan, resolved by apt."""

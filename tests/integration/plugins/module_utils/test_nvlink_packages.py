@@ -5,13 +5,11 @@ Names and relations are from public descriptions; no such machine was seen.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
     Facts,
     Plan,
@@ -25,7 +23,7 @@ from tests.support.tree import ROOT
 from clusterlab.sources import driver_packages, other_packages, ubuntu_driver
 from clusterlab.sources.build import DRIVER_VERSIONS
 
-pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt")
+pytestmark = pytest.mark.needs("apt-get")
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 KERNEL = "6.8.0-151-generic"
 B200, GB200 = "0x2901", "0x2941"
@@ -53,20 +51,12 @@ class Node(AptNode):
 
     def facts(self) -> Facts:
         names = sorted({name for name, _ in self.stanzas})
-        return Facts(
+        return self.facts_with(
             os=self.system,
             kernels=[KERNEL],
-            headers={},
             gpus=[{"device": self.gpu}] * 8,
             nvswitches=0,
             nvswitch_bridges=4 if self.gpu == B200 else 0,
-            installed=gpu_node.installed_packages(self.root)[0],
-            held=set(self.installed),
-            record={"packages": sorted(self.installed), "held": sorted(self.installed)},
-            loaded="",
-            loaded_flavor="",
-            nouveau=False,
-            runfile=False,
             available=self.offered(names),
         )
 

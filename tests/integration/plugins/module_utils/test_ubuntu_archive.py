@@ -5,12 +5,10 @@ Names, versions and relations are as Ubuntu 24.04 has them; the packages themsel
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
     Facts,
     Plan,
@@ -30,7 +28,7 @@ from tests.support.tree import ROOT
 from clusterlab.sources.build import ubuntu_archive
 from clusterlab.systems import PERSONALITIES
 
-pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt")
+pytestmark = pytest.mark.needs("apt-get")
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 UBUNTU = PERSONALITIES["ubuntu2404"]
 OLD, NEW = "6.8.0-45-generic", "6.8.0-151-generic"
@@ -62,19 +60,11 @@ class Node(AptNode):
         available = self.offered(names)
         modules = [name for name in available if name.startswith(MODULES)]
         builds = parse_builds(self.run(["apt-cache", *self.options, "show", *modules])[1])
-        return Facts(
+        return self.facts_with(
             os={"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"},
             kernels=kernels,
-            headers={},
             gpus=[{"device": "0x20b2"}],
             nvswitches=0,
-            installed=gpu_node.installed_packages(self.root)[0],
-            held=set(self.installed),
-            record={"packages": sorted(self.installed), "held": sorted(self.installed)},
-            loaded="",
-            loaded_flavor="",
-            nouveau=False,
-            runfile=False,
             available=available,
             builds=merge(builds, parse_builds(status)),
             kernel_metapackages=parse_kernel_metapackages(status),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +47,31 @@ def test_kubernetes_plugin_starts_with_the_runtime(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It refuses a file in which the default runtime, runc, is no longer among the runtimes."""
-    config, socket = tmp_path / "config.toml", tmp_path / "c.sock"
+    config, address = tmp_path / "config.toml", tmp_path / "c.sock"
     config.write_text(
-        f'version = 2\n[grpc]\n  address = "{socket}"\n[ttrpc]\n  address = "{socket}.ttrpc"\n',
+        f'version = 2\n[grpc]\n  address = "{address}"\n[ttrpc]\n  address = "{address}.ttrpc"\n',
         encoding="utf-8",
     )
     run(tmp_path, capsys)
     command = ["containerd", "--config", str(config), "--root", str(tmp_path / "root")]
-    with (tmp_path / "log").open("wb") as log:
-        daemon = subprocess.Popen([*command, "--state", str(tmp_path / "state")], stdout=log, stderr=log)
-    try:
-        list_plugins = ["ctr", "--address", str(socket), "plugins", "ls"]
-        deadline = time.monotonic() + 120
-        while (shown := subprocess.run(list_plugins, capture_output=True, text=True, check=False)).returncode:
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text(encoding="utf-8")[-3000:]
-            time.sleep(0.2)
-    finally:
-        daemon.terminate()
-        daemon.wait(60)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified,
+        (tmp_path / "log").open("wb") as log,
+    ):
+        notified.bind(str(tmp_path / "ready"))
+        notified.settimeout(120)
+        daemon = subprocess.Popen(
+            [*command, "--state", str(tmp_path / "state")], stdout=log, stderr=log,
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "ready")},
+        )  # fmt: skip
+        try:
+            while b"READY=1" not in notified.recv(4096):
+                pass
+            list_plugins = ["ctr", "--address", str(address), "plugins", "ls"]
+            shown = subprocess.run(list_plugins, capture_output=True, text=True, check=True)
+        finally:
+            daemon.terminate()
+            daemon.wait(60)
     states = {words[1]: words[-1] for line in shown.stdout.splitlines() if len(words := line.split()) > 2}
     assert states["cri"] == "ok", (tmp_path / "log").read_text(encoding="utf-8")[-3000:]
 

@@ -19,6 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     nvidia_driver_plan,
 )
 from tests.support import rpm_archive
+from tests.support.played_module import PlayedModule, result_of
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "root")
@@ -27,20 +28,17 @@ OLD, NEW = (f"{release}.x86_64" for release in rpm_archive.KERNELS)
 OURS = "etc/dnf/plugins/versionlock.list"
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rpm_archive.build(tmp_path_factory.mktemp("rpms"))
 
 
-class Node:
+class Node(PlayedModule):
     """Ansible's module on such a node; `settings` are those of the role."""
 
     def __init__(self, host: rpm_archive.Host, patch: pytest.MonkeyPatch, url: str) -> None:
-        self.host, self.patch, self.check_mode = host, patch, False
+        super().__init__()
+        self.host, self.patch = host, patch
         self.settings: dict[str, Any] = {
             "source": "cuda", "flavor": "open", "branch": "580", "version": "580.95.05", "scope": "compute",
             "fabric_manager": "true", "hold": True, "hold_kernel": True, "kernel_header_packages": [],
@@ -48,8 +46,6 @@ class Node:
             "http_proxy": "", "https_proxy": "", "no_proxy": "", "force_busy": False, "holders_ignored": [],
             "compat": COMPAT, "imex_nodes": [],
         }  # fmt: skip
-        self.params: dict[str, Any] = {}
-        self.warned: list[str] = []
         patch.setattr(nvidia_driver_packages, "ROOT", host.root)
         for module in (nvidia_driver_plan, nvidia_driver_packages):
             patch.setattr(module, "AnsibleModule", lambda *_, **__: self)
@@ -59,15 +55,6 @@ class Node:
 
     def run_command(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
         return self.host.run(argv, **options)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
-
-    def fail_json(self, **result: Any) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: Any) -> None:
-        raise Ended(result)
 
     def plan(self, **settings: Any) -> Any:
         self.settings.update(settings)
@@ -81,10 +68,9 @@ class Node:
         self.params = {**made, **{name: self.settings[name] for name in passed}, "refresh": plan.refresh}
         self.params |= {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
         self.check_mode = check
-        with pytest.raises(Ended) as ended:
-            nvidia_driver_packages.main()
+        result = result_of(nvidia_driver_packages.main)
         self.check_mode = False
-        return ended.value.args[0]
+        return result
 
     def apply(self, **settings: Any) -> dict[str, Any]:
         """Plans and installs; another plan has nothing to do."""
@@ -242,9 +228,7 @@ def test_a_source_that_is_not_configured_yet_is_simulated_and_one_that_is_down_i
     foretold = node.install(plan, check=True)
     assert foretold["changes"]["nvidia-driver-cuda"] == ["", "3:580.95.05-1.el9"]
     node.settings["repository_url"] = f"file://{repository}/nowhere"
-    with pytest.raises(Ended) as ended:
-        node.plan()
-    assert ended.value.args[0]["code"] == "packages.source-down"
+    assert result_of(node.plan)["code"] == "packages.source-down"
 
 
 def test_a_transaction_that_was_interrupted_between_two_versions_is_completed(node: Node) -> None:

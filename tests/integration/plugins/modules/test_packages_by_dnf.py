@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import package_task
 from ansible_collections.clusterctl.cluster.plugins.modules import rpm_packages, rpm_repository
 from tests.support import rpm_archive
+from tests.support.played_module import PlayedModule, result_of
 
 pytestmark = pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "gpg", "root")
 TOOLKIT = ["nvidia-container-toolkit", "libnvidia-container1"]
@@ -18,23 +19,17 @@ LOCKS = "etc/dnf/plugins/versionlock.list"
 NO_PROXY = {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rpm_archive.build(tmp_path_factory.mktemp("rpms"), with_driver=False)
 
 
-class Node:
+class Node(PlayedModule):
     """A node that runs a module; its dnf knows the repository unless it is taken away."""
 
     def __init__(self, root: Path, repository: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
         self.host = rpm_archive.Host(root, [repository])
-        self.params: dict[str, Any] = {}
-        self.check_mode = False
-        self.warned: list[str] = []
         self.run_command = self.host.run
         for module in (rpm_packages, rpm_repository):
             patch.setattr(module, "ROOT", root)
@@ -43,21 +38,10 @@ class Node:
         real = package_task.alone
         patch.setattr(package_task, "alone", lambda name, seconds: real(name, seconds, root / "locks"))
 
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
-
-    def fail_json(self, **result: Any) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: Any) -> None:
-        raise Ended(result)
-
     def call(self, module: Any, *, check: bool = False, **params: Any) -> dict[str, Any]:
         self.check_mode = check
         self.params = {**NO_PROXY, **params}
-        with pytest.raises(Ended) as ended:
-            module.main()
-        return ended.value.args[0]
+        return result_of(module.main)
 
     def packages(self, *packages: str, check: bool = False, **params: Any) -> dict[str, Any]:
         wanted = {"version": "", "hold": True, "busy": "", "adopt": [], **params}

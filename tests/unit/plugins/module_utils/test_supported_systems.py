@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_syste
     name_of,
     refusal,
 )
+from tests.support.played_module import PlayedModule, result_of
 from tests.support.tree import ROOT
 
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
@@ -87,22 +87,13 @@ def test_no_system_is_both_supported_and_refused() -> None:
 
 
 def test_what_installs_packages_refuses_a_system_without_dpkg_by_name(tmp_path: Path) -> None:
-    class Ended(Exception):
-        pass
-
-    class Module:
-        def fail_json(self, **answer: str) -> None:
-            raise Ended(json.dumps(answer))
-
     system(tmp_path, RELEASES["rocky9"])
-    with pytest.raises(
-        Ended, match=r"not supported \(Rocky Linux 9.4 \(Blue Onyx\)\): it has no dpkg"
-    ) as ended:
-        require_apt(Module(), tmp_path)  # type: ignore[arg-type]
-    assert json.loads(str(ended.value))["code"] == CODE
+    refused = result_of(require_apt, PlayedModule(), tmp_path)
+    assert "not supported (Rocky Linux 9.4 (Blue Onyx)): it has no dpkg" in refused["msg"]
+    assert refused["code"] == CODE
     (tmp_path / "var/lib/dpkg").mkdir(parents=True)
     (tmp_path / "var/lib/dpkg/status").touch()
-    require_apt(Module(), tmp_path)  # type: ignore[arg-type]
+    require_apt(PlayedModule(), tmp_path)  # type: ignore[arg-type]
 
 
 def test_the_roles_name_the_same_platforms() -> None:

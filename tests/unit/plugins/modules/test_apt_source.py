@@ -11,32 +11,22 @@ import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import LARGEST
 from ansible_collections.clusterctl.cluster.plugins.modules import apt_source
 from tests.support.openpgp import ARMORED, BINARY, FINGERPRINT, armored, foreign_key
+from tests.support.played_module import PlayedModule, result_of
 
 FOREIGN = "2" * 40
 
 
-class EndedError(Exception):
-    """The module has given its result."""
-
-
-class Node:
+class Node(PlayedModule):
     """A host whose root is a directory; apt-get is written down."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
         self.root = root
         self.asked: list[list[str]] = []
-        self.params: dict[str, Any] = {}
-        self.check_mode = False
         for name in ("keyrings", "sources.list.d", "apt.conf.d"):
             (root / "etc/apt" / name).mkdir(parents=True)
         monkeypatch.setattr(apt_source, "ROOT", root)
         monkeypatch.setattr(apt_source, "AnsibleModule", lambda *_, **__: self)
-
-    def exit_json(self, **result: Any) -> None:
-        raise EndedError({"failed": False, **result})
-
-    def fail_json(self, **result: Any) -> None:
-        raise EndedError({"failed": True, **result})
 
     def run_command(self, argv: list[str], **_: Any) -> tuple[int, str, str]:
         self.asked.append(argv)
@@ -53,10 +43,7 @@ class Node:
             "key_fingerprints": list(pins), "http_proxy": "", "https_proxy": "", "no_proxy": "", **more,
         }  # fmt: skip
         self.check_mode = check
-        with pytest.raises(EndedError) as ended:
-            apt_source.main()
-        result: dict[str, Any] = ended.value.args[0]
-        return result
+        return result_of(apt_source.main)
 
     def files(self) -> dict[str, bytes]:
         """What lies under /etc/apt, by name."""

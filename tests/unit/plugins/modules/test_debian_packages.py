@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import package_
 from ansible_collections.clusterctl.cluster.plugins.modules import debian_packages as module
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.played_module import PlayedModule, result_of
 
 STATUS = (
     "docker.io|20.10.24+dfsg1-1+deb12u1+b6|install ok installed\n"
@@ -83,22 +84,18 @@ def test_apts_own_complaints_are_what_a_person_reads() -> None:
     ]
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
-class Dpkg:
+class Dpkg(PlayedModule):
     """A node with packages: version and hold by name; apt-get installs what is asked for, at 2.0-1."""
 
     def __init__(self, packages: dict[str, tuple[str, bool]], holds: Path, /, **params: object) -> None:
+        defaults = {"version": "", "hold": False, "busy": "", "adopt": []}
+        no_proxy = dict.fromkeys(("http_proxy", "https_proxy", "no_proxy"), "")
+        super().__init__({**defaults, **no_proxy, **params})
         self.packages, self.holds = packages, holds
         self.commands: list[str] = []
         self.recorded_at_hold: list[str] = []
-        self.check_mode = False
         self.along: list[str] = []
         self.removed: list[str] = []
-        defaults = {"version": "", "hold": False, "busy": "", "adopt": []}
-        self.params = {**defaults, **dict.fromkeys(("http_proxy", "https_proxy", "no_proxy"), ""), **params}
 
     def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
         if argv[0] == "dpkg-query":
@@ -126,15 +123,6 @@ class Dpkg:
         """The packages that apt-get is to install."""
         return [word.partition("=")[0] for word in argv[argv.index("install") + 1 :]]
 
-    def warn(self, text: str) -> None:
-        """A warning is said; the result is what is looked at."""
-
-    def fail_json(self, **result: object) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: object) -> None:
-        raise Ended(result)
-
 
 @pytest.fixture
 def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -153,9 +141,7 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         node = Dpkg(packages, holds, **params)
         node.check_mode, node.along, node.removed = check, along, removed
         monkeypatch.setattr(module, "AnsibleModule", lambda **_: node)
-        with pytest.raises(Ended) as ended:
-            module.main()
-        return ended.value.args[0], node, json.loads(holds.read_text())
+        return result_of(module.main), node, json.loads(holds.read_text())
 
     return run
 

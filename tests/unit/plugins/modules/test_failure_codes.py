@@ -44,6 +44,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
 )
 from tests.support import openpgp
 from tests.support.called_module import called
+from tests.support.played_module import PlayedModule, result_of
 
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import TaskResult
@@ -56,29 +57,15 @@ DIGEST = "sha256:" + "ab" * 32
 REFERENCE = f"r:5000/a@{DIGEST}"
 
 
-class Ended(Exception):
-    """A module has ended, with its result."""
-
-
-class Module:
-    """As far as a part of a module knows Ansible's; programs end as ``ends`` says."""
+class Module(PlayedModule):
+    """One whose programs end as ``ends`` says."""
 
     def __init__(self, ends: tuple[int, str, str] = (0, "", ""), **params: Any) -> None:
-        self.ends, self.params, self.check_mode = ends, params, False
+        super().__init__(params)
+        self.ends = ends
 
     def run_command(self, *_: object, **__: object) -> tuple[int, str, str]:
         return self.ends
-
-    def fail_json(self, **result: Any) -> None:
-        raise Ended({"failed": True, **result})
-
-
-def failing(part: Callable[..., object], *given: Any, **named: Any) -> dict[str, Any]:
-    """The result with which a part of a module ends it."""
-    with pytest.raises(Ended) as ended:
-        part(*given, **named)
-    result: dict[str, Any] = ended.value.args[0]
-    return result
 
 
 @dataclass
@@ -141,12 +128,12 @@ def proxy_does_not_take(host: Host) -> dict[str, Any]:
     host.patch.setattr(harbor_release, "put", lambda _: None)
     host.patch.setattr(harbor_release, "declared", lambda _: None)
     host.patch.setattr(harbor_release, "shown", lambda _: "ab")
-    return failing(harbor_release.put_certificate, Module())
+    return result_of(harbor_release.put_certificate, Module())
 
 
 def service_hangs(host: Host) -> dict[str, Any]:
     host.ends(harbor_release, bounded.TIMED_OUT, "", "systemctl did not end within 600 s")
-    return failing(harbor_release.run, Module(), ["systemctl"], "`systemctl start harbor` failed", 600)
+    return result_of(harbor_release.run, Module(), ["systemctl"], "`systemctl start harbor` failed", 600)
 
 
 def installer_is_another(host: Host) -> dict[str, Any]:
@@ -202,12 +189,12 @@ def pull_fails(said: str) -> Callable[[Host], dict[str, Any]]:
 def no_room(host: Host) -> dict[str, Any]:
     host.patch.setattr(image_room, "free_bytes", lambda _: 1e9)
     module = Module(room_factor=4.0, min_free_gb=2.0)
-    return failing(container_image.require_room, module, {"DockerRootDir": str(host.root)}, {})
+    return result_of(container_image.require_room, module, {"DockerRootDir": str(host.root)}, {})
 
 
 def docker_hangs_at_inspect(host: Host) -> dict[str, Any]:
     host.ends(container_image, bounded.TIMED_OUT, "", "docker did not end within 60 s")
-    return failing(container_image.inspect, Module(), "docker", REFERENCE)
+    return result_of(container_image.inspect, Module(), "docker", REFERENCE)
 
 
 def copy_fails(said: str) -> Callable[[Host], dict[str, Any]]:
@@ -216,7 +203,7 @@ def copy_fails(said: str) -> Callable[[Host], dict[str, Any]]:
                "destination_tls": True, "source_auth_file": "", "destination_auth_file": "",
                "http_proxy": "", "https_proxy": ""}  # fmt: skip
     err = f'time="x" level=fatal msg="{said}"'
-    return lambda _: failing(registry_image.copy, Module((1, "", err), **options), "skopeo")
+    return lambda _: result_of(registry_image.copy, Module((1, "", err), **options), "skopeo")
 
 
 def look_fails(said: str) -> Callable[[Host], dict[str, Any]]:
@@ -224,7 +211,7 @@ def look_fails(said: str) -> Callable[[Host], dict[str, Any]]:
     options = {"destination": "r:443/a", "digest": DIGEST, "destination_auth_file": "/etc/auth",
                "destination_tls": True, "http_proxy": "", "https_proxy": ""}  # fmt: skip
     err = f'time="x" level=fatal msg="{said}"'
-    return lambda _: failing(registry_image.manifest_there, Module((1, "", err), **options), "skopeo")
+    return lambda _: result_of(registry_image.manifest_there, Module((1, "", err), **options), "skopeo")
 
 
 # Packages
@@ -235,7 +222,7 @@ def somebody_holds(host: Host) -> dict[str, Any]:
     node = Module((0, "docker.io|1.0|hold ok installed\n", ""), packages=["docker.io=2"], version="",
                   adopt=[], busy="", hold=False)  # fmt: skip
     host.patch.setattr(debian_packages, "AnsibleModule", lambda **_: node)
-    return failing(debian_packages.main)
+    return result_of(debian_packages.main)
 
 
 def another_run_has_the_lock(host: Host) -> dict[str, Any]:
@@ -248,7 +235,7 @@ def another_run_has_the_lock(host: Host) -> dict[str, Any]:
     host.patch.setattr(package_task, "HOLDS", host.root / "holds.json")
     node = Module(packages=["docker.io"], version="", adopt=[], busy="", hold=False)
     host.patch.setattr(debian_packages, "AnsibleModule", lambda **_: node)
-    return failing(debian_packages.main)
+    return result_of(debian_packages.main)
 
 
 def apt_fails(said: str) -> Callable[[Host], dict[str, Any]]:
@@ -256,7 +243,7 @@ def apt_fails(said: str) -> Callable[[Host], dict[str, Any]]:
 
     def fails(host: Host) -> dict[str, Any]:
         module = Module((100, "", said), http_proxy="", https_proxy="", no_proxy="")
-        return failing(debian_packages.AptPackages(module).transact, {"x": "x=1"})
+        return result_of(debian_packages.AptPackages(module).transact, {"x": "x=1"})
 
     return fails
 
@@ -269,7 +256,7 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
             raise error
 
         host.patch.setattr(repository_key, "fetch", fetch)
-        return failing(repository_key.get_key, Module(key_url="http://depot/key.asc"), None)
+        return result_of(repository_key.get_key, Module(key_url="http://depot/key.asc"), None)
 
     return fails
 
@@ -277,7 +264,7 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
 def key_is_foreign(_: Host) -> dict[str, Any]:
     """A repository's key that is not the declared one."""
     module = Module(key_url="http://depot/key.asc", keyring_package_url="")
-    return failing(repository_key.require_pinned, module, openpgp.ARMORED, {"AB" * 20})
+    return result_of(repository_key.require_pinned, module, openpgp.ARMORED, {"AB" * 20})
 
 
 def driver_is_held(host: Host) -> dict[str, Any]:
@@ -288,16 +275,13 @@ def driver_is_held(host: Host) -> dict[str, Any]:
     node.packages["libcuda1"][1] = True
     node.write()
     host.patch.setattr(nvidia_driver_packages, "AnsibleModule", lambda *_, **__: node)
-    with pytest.raises(test_nvidia_driver_packages.Ended) as ended:
-        nvidia_driver_packages.main()
-    result: dict[str, Any] = ended.value.args[0]
-    return result
+    return result_of(nvidia_driver_packages.main)
 
 
 def lists_fail(said: str) -> Callable[[Host], dict[str, Any]]:
     """The driver's lists that end with these words of apt's."""
     module = Module(refresh=True)
-    return lambda host: failing(
+    return lambda host: result_of(
         nvidia_driver_packages.pinned_view, module, lambda _: (100, "", said), host.root, ""
     )
 
@@ -306,7 +290,7 @@ def plan_cannot_read(said: str) -> Callable[[Host], dict[str, Any]]:
     """The driver's source that ends with these words of apt's."""
     params = {"repository_url": "http://depot/", "http_proxy": "", "https_proxy": "", "no_proxy": "",
               "source": "cuda"}  # fmt: skip
-    return lambda host: failing(
+    return lambda host: result_of(
         nvidia_driver_plan.offered_afresh, Module((100, "", said), **params), [], host.root
     )
 
@@ -321,7 +305,7 @@ def plan_refuses(change: Callable[[Any], Any]) -> Callable[[Host], dict[str, Any
         assert plan.problems
         host.patch.setattr(nvidia_driver_plan, "decide", lambda *_: plan)
         host.patch.setattr(nvidia_driver_plan, "AnsibleModule", lambda *_, **__: Module())
-        return failing(nvidia_driver_plan.main)
+        return result_of(nvidia_driver_plan.main)
 
     return fails
 
@@ -352,12 +336,12 @@ def unit_hangs(host: Host) -> dict[str, Any]:
 
 def cdi_hangs(host: Host) -> dict[str, Any]:
     host.ends(nvidia_cdi_spec, bounded.TIMED_OUT, "", "nvidia-ctk did not end within 180 s")
-    return failing(nvidia_cdi_spec.refresh, Module(), host.root / "cdi/nvidia.yaml", "")
+    return result_of(nvidia_cdi_spec.refresh, Module(), host.root / "cdi/nvidia.yaml", "")
 
 
 def driver_hangs(host: Host) -> dict[str, Any]:
     host.ends(driver_node, bounded.TIMED_OUT, "", "modprobe did not end within 300 s")
-    return failing(driver_reload.load, driver_node.Node(Module(), host.root), "580.95.05")
+    return result_of(driver_reload.load, driver_node.Node(Module(), host.root), "580.95.05")
 
 
 GONE = "dial tcp: lookup r: no such host"

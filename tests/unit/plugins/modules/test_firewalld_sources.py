@@ -8,22 +8,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import firewalld_sources
+from tests.support.played_module import PlayedModule, result_of
 
 NETWORK = "10.0.0.0/24"
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
-class Firewall:
+class Firewall(PlayedModule):
     """firewall-cmd over two dictionaries, zones by source: the running firewall and the permanent one."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
-        self.root, self.check_mode, self.running = root, False, True
-        self.params: dict[str, Any] = {}
+        super().__init__()
+        self.root, self.running = root, True
         self.zones: dict[bool, dict[str, str]] = {False: {}, True: {}}
-        self.warned: list[str] = []
         patch.setattr(firewalld_sources, "ROOT", root)
         patch.setattr(firewalld_sources, "AnsibleModule", lambda *_, **__: self)
         patch.setattr(firewalld_sources, "run_bounded", self.run)
@@ -44,21 +40,9 @@ class Firewall:
             del zones[source]
         return 0, "success\n", ""
 
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
-
-    def fail_json(self, **result: Any) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: Any) -> None:
-        raise Ended(result)
-
     def call(self, *sources: str, check: bool = False) -> dict[str, Any]:
         self.params, self.check_mode = {"sources": list(sources)}, check
-        with pytest.raises(Ended) as ended:
-            firewalld_sources.main()
-        result: dict[str, Any] = ended.value.args[0]
-        return result
+        return result_of(firewalld_sources.main)
 
 
 @pytest.fixture

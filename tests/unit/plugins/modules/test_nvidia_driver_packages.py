@@ -13,6 +13,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record i
     write_record,
 )
 from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_packages as transaction
+from tests.support.played_module import PlayedModule, result_of
 from tests.support.tree import ROOT
 
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
@@ -34,20 +35,16 @@ PARAMS = {
 }
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
-class Node:
+class Node(PlayedModule):
     """dpkg and apt over a directory; `removes` is a package that apt would take away."""
 
     def __init__(self, root: Path, **params: object) -> None:
-        self.root, self.params, self.check_mode = root, {**PARAMS, **params}, False
+        super().__init__({**PARAMS, **params})
+        self.root = root
         self.packages = {"libcuda1": [OLD, False]}
         self.commands: list[str] = []
         self.removes = ""
         self.fails = self.policy = self.simulated = ""
-        self.warned: list[str] = []
         self.seen: dict[str, dict] = {}
         self.write()
 
@@ -91,15 +88,6 @@ class Node:
         self.write()
         return 0, "", ""
 
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
-
-    def fail_json(self, **result: object) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: object) -> None:
-        raise Ended(result)
-
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
@@ -116,9 +104,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 def bring(node: Node) -> dict:
     node.commands.clear()
-    with pytest.raises(Ended) as ended:
-        transaction.main()
-    return ended.value.args[0]
+    return result_of(transaction.main)
 
 
 def test_a_refused_transaction_leaves_no_pin_behind(node: Node) -> None:

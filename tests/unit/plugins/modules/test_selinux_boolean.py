@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import selinux_boolean
+from tests.support.played_module import PlayedModule, result_of
 
 NAME = "container_use_devices"
 
 
-class Ended(Exception):
-    """The module has ended, with its result."""
-
-
-class Node:
+class Node(PlayedModule):
     """A node whose root is a directory; setsebool does what it is asked for, or fails."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
-        self.root, self.params, self.check_mode, self.code = root, {"name": NAME}, False, 0
+        super().__init__({"name": NAME})
+        self.root, self.code = root, 0
         self.commands: list[list[str]] = []
         patch.setattr(selinux_boolean, "ROOT", root)
         patch.setattr(selinux_boolean, "AnsibleModule", lambda *_, **__: self)
@@ -39,18 +37,6 @@ class Node:
             store.write_text(f"# generated\n{NAME}=1\n")
         return self.code, "", "Cannot set persistent booleans"
 
-    def fail_json(self, **result: Any) -> None:
-        raise Ended({"failed": True, **result})
-
-    def exit_json(self, **result: Any) -> None:
-        raise Ended(result)
-
-    def call(self) -> dict[str, Any]:
-        with pytest.raises(Ended) as ended:
-            selinux_boolean.main()
-        result: dict[str, Any] = ended.value.args[0]
-        return result
-
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
@@ -60,20 +46,20 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 def test_it_is_switched_on_for_good_and_once(node: Node) -> None:
     node.policy("0")
     node.check_mode = True
-    assert node.call() == {"changed": True, "present": True}
+    assert result_of(selinux_boolean.main) == {"changed": True, "present": True}
     node.check_mode = False
-    assert node.call()["changed"] is True
+    assert result_of(selinux_boolean.main)["changed"] is True
     assert node.commands == [["setsebool", "-P", NAME, "on"]]
-    assert node.call() == {"changed": False, "present": True}
+    assert result_of(selinux_boolean.main) == {"changed": False, "present": True}
 
 
 def test_one_that_a_boot_would_switch_off_is_switched_on_again(node: Node) -> None:
     node.policy("1")
-    assert node.call()["changed"] is True
+    assert result_of(selinux_boolean.main)["changed"] is True
 
 
 def test_without_selinux_nothing_is_done_and_a_failure_is_said(node: Node) -> None:
-    assert node.call() == {"changed": False, "present": False}
+    assert result_of(selinux_boolean.main) == {"changed": False, "present": False}
     node.policy("0")
     node.code = 1
-    assert "Cannot set persistent booleans" in node.call()["msg"]
+    assert "Cannot set persistent booleans" in result_of(selinux_boolean.main)["msg"]
