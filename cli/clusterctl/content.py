@@ -28,7 +28,7 @@ def collections_path() -> Path:
 
 @cache
 def shared_module(name: str) -> ModuleType:
-    """A pure module of plugins/module_utils, for what nodes and this program must decide alike."""
+    """A module of plugins/module_utils that nodes and this program share; it may import no other of them."""
     path = content_root() / "plugins" / "module_utils" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"clusterctl_shared_{name}", path)
     if spec is None or spec.loader is None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, quoted
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
-from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
+from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts, quoted
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
 )

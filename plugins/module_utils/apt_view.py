@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import is_direct
+from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import is_direct, quoted
 
 # argv -> (exit code, standard output, standard error)
 RunFull = Callable[[list[str]], tuple[int, str, str]]
@@ -38,11 +37,6 @@ def proxy_configuration(url: str, proxies: Proxies) -> str:
     parts = urlsplit(url)
     proxy = quoted(proxies.for_url(url))
     return f'Acquire::{parts.scheme}::Proxy::{parts.hostname} "{proxy}";\n' if proxy else ""
-
-
-def quoted(url: str) -> str:
-    """A URL as it may stand between quotes in apt's configuration, which knows no way to write one there."""
-    return re.sub(r'["\s]', lambda found: f"%{ord(found[0]):02X}", url)
 
 
 def source_stanza(url: str, suite: str, components: str, options: str) -> str:

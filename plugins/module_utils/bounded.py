@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from ansible_collections.clusterctl.cluster.plugins.module_utils.file_lock import lock_within
 
 TIMED_OUT = 124
 ABSENT = 127
@@ -123,13 +123,8 @@ def alone(name: str, seconds: float, directory: Path = LOCKS) -> Iterator[None]:
     """Holds this host's lock `name`. Raises TimeoutError where another keeps it longer than `seconds`."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     with (directory / f"{name}.lock").open("w", encoding="utf-8") as stream:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"another run has kept {stream.name} for {seconds:g} s") from None
-            time.sleep(0.5)  # flock knows no time limit
+        try:
+            lock_within(stream.fileno(), seconds)
+        except TimeoutError:
+            raise TimeoutError(f"another run has kept {stream.name} for {seconds:g} s") from None
         yield

@@ -40,3 +40,8 @@ def _in_network(host: str, network: str) -> bool:
         return "/" in network and ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
     except ValueError:
         return False
+
+
+def quoted(url: str) -> str:
+    """A proxy's URL as it may stand between quotes in apt's configuration, where none can be written."""
+    return re.sub(r'["\s]', lambda found: f"%{ord(found[0]):02X}", url)

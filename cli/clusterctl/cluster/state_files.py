@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
@@ -14,10 +12,11 @@ from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.trust import find_objection_to_state
+from clusterctl.content import shared_module
 from clusterctl.errors import ClusterctlError
 
 LOCK_LIMIT_S = 30.0
-LOCK_RETRY_S = 0.02
+LOCK_POLL_S = 0.02
 MAX_NAME = 200  # of at most 255 bytes, with what is added
 
 
@@ -31,24 +30,17 @@ def locked(directory: ClusterDirectory) -> Iterator[None]:
     with state_access():
         descriptor = os.open(directory.state, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _lock(descriptor, directory.state)
+        try:
+            shared_module("file_lock").lock_within(descriptor, LOCK_LIMIT_S, LOCK_POLL_S)
+        except TimeoutError:
+            raise _locked(directory.state) from None
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    until = time.monotonic() + LOCK_LIMIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                break
-            time.sleep(LOCK_RETRY_S)  # flock knows no time limit
-        else:
-            return
-    raise ClusterctlError(
+def _locked(path: Path) -> ClusterctlError:
+    return ClusterctlError(
         f"another process has locked the cluster's state for {LOCK_LIMIT_S:.0f} s",
         code="cluster.state-locked",
         where=str(path),

@@ -266,8 +266,9 @@ def _configure(wanted: PackageRequest, sources: bytes, work: Path) -> None:
     }
     lines = [f'{key} "{value}";\n' for key, value in values.items()]
     if wanted.proxy:
-        direct = shared_module("no_proxy").direct_hosts(sources.decode(errors="replace"), wanted.no_proxy)
-        proxy = shared_module("apt_view").quoted(wanted.proxy)
+        proxies = shared_module("no_proxy")
+        direct = proxies.direct_hosts(sources.decode(errors="replace"), wanted.no_proxy)
+        proxy = proxies.quoted(wanted.proxy)
         lines += [f'Acquire::{scheme}::Proxy "{proxy}";\n' for scheme in ("http", "https")]
         lines += [
             f'Acquire::{scheme}::Proxy::{host} "DIRECT";\n' for scheme in ("http", "https") for host in direct
