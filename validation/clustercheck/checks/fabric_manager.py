@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -19,17 +18,17 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.imex import FAULTS, judge_imex
-from clustercheck.checks.support.nvlink_fabric import Manager, NvLinkFabric, fabric_of
+from clustercheck.checks.support.nvlink_fabric import Manager, NvLinkFabric, fabric_of, version_in
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NVIDIA, NodeEvidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.parse.reading import CannotReadError
 
 START = "Read `journalctl -u nvidia-fabricmanager`, then start it: systemctl start nvidia-fabricmanager"
+VERSION = "nv-fabricmanager --version"
 ADAPTERS = (
     "See lspci -d 15b3: and the BMC; power-cycle the node, and if an adapter stays away, call the supplier."
 )
-_VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -50,7 +49,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed("Fabric Manager is not installed", "not installed", "installed", evidence=more)
     state = f"{unit['ActiveState']} ({unit.get('SubState', '')})"
     if unit["ActiveState"] == "active":
-        version, driver = _version(part), node.module_version()
+        version, driver = version_in(part.get("version"), VERSION), node.module_version()
         if version == driver:
             without = _without_nvlsm(part) if fabric.manager is Manager.WITH_NVLSM else None
             return without or passed(version, driver, evidence=more)
@@ -107,19 +106,11 @@ def _stopped_because(
     """It does not run: where it is of another version it cannot, and starting it would not help."""
     because = f"Fabric Manager is {state}"
     with suppress(CannotReadError):
-        version, driver = _version(part), node.module_version()
+        version, driver = version_in(part.get("version"), VERSION), node.module_version()
         if version != driver:
             because += f": it is {version}, the driver {driver}"
             return failed(because, version, driver, evidence=more)
     return failed(because, state, "active", evidence=more, remedy=START)
-
-
-def _version(part: Mapping[str, Any]) -> str:
-    answer = program_output(part.get("version"), "nv-fabricmanager --version")
-    match = _VERSION.search(answer)
-    if match is None:
-        raise CannotReadError(f"nv-fabricmanager --version says {answer.strip()[:80]!r}")
-    return match[1]
 
 
 def _stopped(raw: seeding.Raw) -> None:

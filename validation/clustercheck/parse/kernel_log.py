@@ -22,7 +22,7 @@ _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 NOT_FATAL = "uncorrected PCI Express error"
 PEERMEM = "nvidia-peermem reports errors"
 # The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c): a text, a pattern
-# after it, and one somewhere behind. One pattern for all three could take hours for a line of a liar.
+# after it, and one somewhere behind. One pattern for all three takes hours for some lines.
 _UNNUMBERED = (
     ("", rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)", "", NOT_FATAL),
     ("", r"(nvidia-peermem) \w+:\d+ ERROR", "", PEERMEM),

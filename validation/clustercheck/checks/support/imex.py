@@ -5,12 +5,12 @@ From NVIDIA's documents: never seen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from clustercheck.checks.base import Finding, SeededFault, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.nvlink_fabric import version_in
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NVIDIA, NodeEvidence
 from clustercheck.model import Subject, Verdict
@@ -24,7 +24,6 @@ PEERS = (
     "`journalctl -u nvidia-imex`."
 )
 READY = "READY"
-_VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
 def judge_imex(evidence: Evidence, node: NodeEvidence) -> Finding:
@@ -41,7 +40,7 @@ def judge_imex(evidence: Evidence, node: NodeEvidence) -> Finding:
     if not nodes:
         return not_applicable("nodes_config.cfg names no node: Slurm or Kubernetes start IMEX for a job")
     more = {"nodes": len(nodes), "unit": unit["ActiveState"]}
-    version, driver = _version(part), node.module_version()
+    version, driver = version_in(part.get("version"), "nvidia-imex --version"), node.module_version()
     if version != driver:
         because = f"IMEX is {version}, the driver {driver}"
         return failed(because, version, driver, evidence=more, remedy=INSTALL)
@@ -88,14 +87,6 @@ def _nodes(node: NodeEvidence) -> tuple[str, ...]:
     if not isinstance(nodes, list) or not all(isinstance(each, str) for each in nodes):
         raise CannotReadError("the nodes of nodes_config.cfg are not known")
     return tuple(nodes)
-
-
-def _version(part: Mapping[str, Any]) -> str:
-    answer = program_output(part.get("version"), "nvidia-imex --version")
-    match = _VERSION.search(answer)
-    if match is None:
-        raise CannotReadError(f"nvidia-imex --version says {answer.strip()[:80]!r}")
-    return match[1]
 
 
 def _of_rack(raw: seeding.Raw) -> None:

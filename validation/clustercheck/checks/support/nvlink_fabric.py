@@ -5,16 +5,19 @@ From public descriptions, except where NVSwitches are PCI devices of the host: s
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.parse.machine import CONTAINERS, virtual
 from clustercheck.parse.python39 import StrEnum
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, program_output
 
 # Device ids of GPUs: HGX B200 and B300, whose adapters lead to the NVSwitches; GB200 and GB300, of a rack.
 ON_ADAPTERS = frozenset({"0x2901", "0x2909", "0x3182"})
 OF_RACK = frozenset({"0x2941", "0x31c2", "0x31c3"})
+_VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
 class Manager(StrEnum):
@@ -34,6 +37,15 @@ class NvLinkFabric:
     switches: int = 0
     bridges: int = 0
     because: str = "there is no NVSwitch on this node"
+
+
+def version_in(record: Any, what: str) -> str:
+    """The driver's version that one of the fabric's programs prints. Raises CannotReadError."""
+    answer = program_output(record, what)
+    match = _VERSION.search(answer)
+    if match is None:
+        raise CannotReadError(f"{what} says {answer.strip()[:80]!r}")
+    return match[1]
 
 
 def fabric_of(node: NodeEvidence) -> NvLinkFabric:
