@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
@@ -16,18 +15,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction
     foreign_holds,
     removals,
 )
-
-
-@dataclass(frozen=True)
-class Manager:
-    """How messages name the package manager, and what lifts a hold of it."""
-
-    name: str
-    unhold: str
-
-
-APT = Manager("apt", "apt-mark unhold")
-DNF = Manager("dnf", "dnf versionlock delete")
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, Manager
 
 
 def refusals(

@@ -25,7 +25,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
     simulate,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
-    DNF,
     listing,
     rebuilders,
     refusals,
@@ -37,6 +36,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record i
     read_record,
     write_record,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import (
     by_key,
     installed_rpms,

@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import imex_nodes
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Request
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import Facts, Request
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 
 REQUEST = (

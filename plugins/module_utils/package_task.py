@@ -14,6 +14,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import LOCK, foreign_holds
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import Manager
 
 ARGUMENTS: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "required": True},
@@ -31,11 +32,9 @@ Status = dict[str, tuple[str, bool]]
 
 
 class Engine(Protocol):
-    """A package manager: its names in messages, what it has, and how it changes that."""
+    """A package manager: how messages name it, what it has, and how it changes that."""
 
-    program: str
-    database: str
-    unhold: str
+    manager: Manager
 
     def status(self, names: list[str]) -> Status:
         """Those of the packages that are installed."""
@@ -96,7 +95,8 @@ def fail_if_held(module: AnsibleModule, engine: Engine, asked: Iterable[str], bl
     if blocked:
         module.fail_json(
             msg=f"{', '.join(asked)} is asked for, but someone else holds {', '.join(blocked)}. "
-            f"Lift the hold with `{engine.unhold} {' '.join(blocked)}`, or declare the installed version.",
+            f"Lift the hold with `{engine.manager.unhold} {' '.join(blocked)}`, "
+            "or declare the installed version.",
             code="packages.held",
         )
 
@@ -147,8 +147,8 @@ def ensure_packages(module: AnsibleModule, engine: Engine) -> None:
     after = status if module.check_mode else engine.status(packages)
     if not module.check_mode and (still := requests(wanted, after, engine.request)):
         module.fail_json(
-            msg=f"{engine.program} succeeded, yet {', '.join(still.values())} is not what {engine.database} "
-            f"has installed: {after}"
+            msg=f"{engine.manager.program} succeeded, yet {', '.join(still.values())} is not what "
+            f"{engine.manager.database} has installed: {after}"
         )
     held = [name for name in packages if module.params["hold"] and not after.get(name, ("", False))[1]]
     ours = held_of(after) & our_holds()

@@ -25,6 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import environment
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm, rpm_packages
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import enrolment, signing_key
 
@@ -249,7 +250,7 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
         "rdma_adapters": len(gpu_node.rdma_adapters(devices)),
         "headers_missing": [name for name in wanted if name not in offered],
         "dkms_missing": not set(builder) <= offered,
-        "unhold": "dnf versionlock delete" if rpm else "apt-mark unhold",
+        "manager": DNF if rpm else APT,
         "firewalls": firewall(run),
         "selinux": selinux(root),
         "others": others(root, packages, run),

@@ -15,6 +15,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric i
     is_of,
     nvlink_fabric,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
 )
@@ -22,7 +23,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_syste
 
 Finding = dict[str, str]
 ORDER = {"error": 0, "warning": 1, "info": 2}
-RPM_SYSTEMS = ("almalinux", "rhel", "rocky")
 OPEN_PORTS = (
     "all TCP between GPU nodes (NCCL, Gloo and jobs take any free port), TCP 22 and the registry's port"
 )
@@ -357,7 +357,7 @@ def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
 
 def _registry(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
     """RHEL has no package of the registry, nor of skopeo's and Compose's that the roles install."""
-    if not wanted["registry"] or facts["os"]["id"] not in RPM_SYSTEMS:
+    if not wanted["registry"] or facts["manager"] == APT:
         return []
     return [
         finding(
@@ -404,7 +404,7 @@ def _driver(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any
                 "held packages",
                 ", ".join(holds[:5]),
                 "none but ours",
-                f"apply leaves them; release them with {facts['unhold']} {' '.join(holds[:5])}",
+                f"apply leaves them; release them with {facts['manager'].unhold} {' '.join(holds[:5])}",
             )
         )
     return found

@@ -15,6 +15,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction
     simulate_whole,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_task import (
     ARGUMENTS,
     Status,
@@ -101,9 +102,7 @@ def complaints(out: str, err: str) -> list[str]:
 class AptPackages:
     """apt and dpkg, as the packages' task uses them."""
 
-    program = "apt-get"
-    database = "dpkg"
-    unhold = "apt-mark unhold"
+    manager = APT
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module

@@ -27,6 +27,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot imp
     packaged_unit,
     persistence_drop_in,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_fabric import imex_differs
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_node import Node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_reload import (
     FABRIC_MANAGER,
@@ -40,7 +41,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import
     ask,
     busy_reasons,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import imex_differs
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
     RunFull,
     journal,

@@ -24,6 +24,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
     simulate,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_task import (
     ARGUMENTS,
     Status,
@@ -96,9 +97,7 @@ ROOT = Path("/")
 class DnfPackages:
     """dnf and rpm, as the packages' task uses them."""
 
-    program = "dnf"
-    database = "rpm"
-    unhold = "dnf versionlock delete"
+    manager = DNF
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module

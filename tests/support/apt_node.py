@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import parse_madison
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import simulate
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import Facts, Plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan
 from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import preferences
 
 from clusterlab.sources import deb

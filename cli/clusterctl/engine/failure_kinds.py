@@ -143,7 +143,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="packages.held",
-        remedy="Lift the hold on {host} (apt-mark unhold), or declare the installed version.",
+        remedy="Lift the hold on {host} (apt-mark unhold, dnf versionlock delete), or declare the installed "
+        "version.",
     ),
     Kind(
         code="packages.key-refused",

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
-    Facts,
-    Plan,
-    Request,
-    make_plan,
-)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan, Request
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.modules.nvidia_driver_packages import wanted_holds
 from tests.support.apt_node import AptNode
 from tests.support.tree import ROOT

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan, Request
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import prebuilt_names
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
-    Facts,
-    Plan,
-    Request,
     driver_packages,
     make_plan,
-    prebuilt_names,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     merge,

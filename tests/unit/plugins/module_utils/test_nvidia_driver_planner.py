@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
-    Facts,
-    Request,
-    make_plan,
-)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Request
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import Build
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import (
     apt_proxies,
     apt_uris,
@@ -59,7 +60,7 @@ GOOD = {
     "rdma_adapters": 0,
     "headers_missing": [],
     "dkms_missing": False,
-    "unhold": "apt-mark unhold",
+    "manager": APT,
     "firewalls": [],
     "selinux": "disabled",
     "others": {},
@@ -166,7 +167,7 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         (secure_boot("enrolled"), {}, "info", "Secure Boot", "mok.pub enrolled"),
         ({"selinux": "enforcing"}, {}, "info", "SELinux", "enforcing"),
         ({"os": ROCKY, "dkms_missing": True}, {}, "error", "dkms", "offered nowhere"),
-        ({"os": ROCKY}, {"registry": True}, "error", "registry", "on Rocky Linux 9.6"),
+        ({"os": ROCKY, "manager": DNF}, {"registry": True}, "error", "registry", "on Rocky Linux 9.6"),
         ({"nouveau": True}, {}, "info", "nouveau", "loaded"),
         ({"others": {"runfile": "550.54"}}, {"existing": "adopt"}, "error", "driver", ".run"),
         ({"others": {"gpu_operator": "/run/nvidia/driver"}}, {}, "error", "driver", "GPU Operator"),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils import nvidia_driver_planner as planner
+from ansible_collections.clusterctl.cluster.plugins.module_utils import nvidia_driver_planner
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Request
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
     read_record,
     write_record,
@@ -152,11 +153,11 @@ def test_hold_false_releases_what_we_held_and_nothing_else(node: Node) -> None:
 def test_a_hold_of_ours_that_is_declared_no_more_is_a_transaction(
     recorded: list[str], transacts: bool
 ) -> None:
-    request = planner.Request("cuda", "open", "580", "", "full", "false", False, True, [], False, "refuse")
+    request = Request("cuda", "open", "580", "", "full", "false", False, True, [], False, "refuse")
     names = [alternatives[0] for alternatives in COMPAT["packages"]["cuda"]["debian"]["full"]["open"]]
     installed = {name.format(branch="580"): NEW for name in names} | {"libcuda1": NEW}
     system = dict.fromkeys(COMPAT["packages"]["cuda"]["debian"]["with_driver"], "1")
-    facts = planner.Facts(
+    facts = Facts(
         os={"id": "debian", "version": "12", "name": "Debian"},
         kernels=["6.1.0-38-amd64"],
         headers={"6.1.0-38-amd64": True},
@@ -171,7 +172,7 @@ def test_a_hold_of_ours_that_is_declared_no_more_is_a_transaction(
         runfile=False,
         available={},
     )
-    plan = planner.make_plan(request, facts, COMPAT)
+    plan = nvidia_driver_planner.make_plan(request, facts, COMPAT)
     assert json.dumps(plan.problems) == "[]"
     assert plan.transaction is transacts
 
