@@ -150,7 +150,8 @@ def test_a_gpu_falls_off_the_bus_as_a_real_one_does(broken: Any) -> None:
     ids=[f"sample of {SEED}", "all"],
 )
 def test_faults_are_cleared_after_a_power_cycle_and_twice(broken: Any, cases: list[Case]) -> None:
-    for case in cases:
+    # Where Docker is stopped, no image is found that could be spoiled.
+    for case in sorted(cases, key=lambda case: case.kind == "docker-stopped"):
         if case.kind not in NOT_BESIDE_OTHERS:
             peer = ["--peer", "registry01"] if case.peer else []
             broken.inject("gpu02", case.kind, *(case.options if case.gpu is not None else peer))
