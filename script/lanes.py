@@ -27,7 +27,7 @@ LABS: Mapping[str, tuple[str, ...]] = {
         "test_demo", "test_fast_apply", "test_drift_differential", "test_road", "test_apply_manners",
         "test_manners", "test_preflight_role", "test_runtime_roles", "test_paddle_in_image",
         "test_distributed_jobs", "test_failures", "test_traps", "test_leases", "test_driver_role",
-        "test_images_on_nodes", "test_nvidia_smi_silent", "test_faults",
+        "test_images_on_nodes", "test_mig", "test_nvidia_smi_silent", "test_faults",
     ),
 }  # fmt: skip
 MARKS: Mapping[str, str] = {

@@ -9,6 +9,7 @@ from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
 from clustercheck.result import reading
 from clustercheck.result.document import Document
+from clusterctl import console
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
@@ -69,14 +70,15 @@ def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlErr
 
 
 def _last_good(directory: ClusterDirectory) -> Baseline | None:
-    """The newest complete run that passed and measured something; unreadable ones are skipped."""
+    """The newest complete run that passed and measured something; unreadable ones are skipped, and named."""
     for run in reversed(RunStore(directory).list()):
         if run.kind != "validate" or run.summary.get("verdict") != "pass":
             continue
         try:
             document = files.load_json(run)
             found = baseline.from_result(document, where=str(run.directory))
-        except ExplainedError:
+        except ExplainedError as error:
+            console.say(f"run {run.id} passed, but is not used as the baseline: {error.what}")
             continue
         if found.figures and not document["environment"].get("only_checks"):
             return found

@@ -12,13 +12,15 @@ from clustercheck.checks.support.docker import START, not_started
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, program_output, whole_number
+from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.reading import CannotReadError, whole_number
 
 SOURCE = (
     "NVIDIA Container Toolkit, troubleshooting: containers losing access to GPUs (NVML Unknown Error); "
     "github.com/NVIDIA/nvidia-container-toolkit/issues/48"
 )
 CDI = "nvidia.com/gpu"
+MAX_WORD = 60  # characters of what docker info names
 GPUS_MAY_BE_CDI = 29  # github.com/moby/moby/pull/50228, and 52704, which may take it back
 
 
@@ -28,13 +30,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     record = node.mapping("docker")
     if record.get("timed_out"):
         return not_run("docker info did not answer within its time limit", remedy=START)
-    return not_started(record) or _by_cause(evidence, node, _described(record))
+    return not_started(record) or _by_cause(evidence, node, node.docker_info())
 
 
 def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -> Finding:
     driver, runtime = info.get("CgroupDriver"), info.get("DefaultRuntime")
+    runtime = one_line(runtime, MAX_WORD) if isinstance(runtime, str) else None
     if driver not in ("cgroupfs", "systemd", "none"):
-        raise CannotReadError(f"docker info names {driver!r} as its cgroup driver")
+        raise CannotReadError(f"docker info names {one_line(str(driver), MAX_WORD)!r} as its cgroup driver")
     arguments = evidence.spec.settings_of(node.name).container_gpu_arguments
     by_cdi = any(CDI in word for word in arguments)
     how = f"{driver}, GPUs by {'CDI' if by_cdi else 'hook'}"
@@ -44,10 +47,8 @@ def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -
     if not by_cdi and runtime == "nvidia":
         return not_run("NVIDIA's runtime is the default: how it adds GPUs is not known", evidence=more)
     if not by_cdi and info.get("CDISpecDirs") and _version(info) >= GPUS_MAY_BE_CDI:
-        because = (
-            f"Docker {info.get('ServerVersion')} may handle --gpus by CDI or by a hook: which one is not "
-            "known"
-        )
+        version = one_line(str(info.get("ServerVersion")), MAX_WORD)
+        because = f"Docker {version} may handle --gpus by CDI or by a hook: which one is not known"
         return not_run(because, source=SOURCE, evidence=more)
     if not by_cdi:
         because = "systemd manages the containers' devices and does not know the GPUs, which a hook adds"
@@ -67,16 +68,6 @@ def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -
 def _version(info: Mapping[str, Any]) -> int:
     """Docker's major version; 0 where it does not say."""
     return whole_number(str(info.get("ServerVersion") or "").partition(".")[0]) or 0
-
-
-def _described(record: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        info = json.loads(program_output(record, "docker info"))
-    except ValueError:
-        raise CannotReadError("docker info printed no JSON") from None
-    if not isinstance(info, dict):
-        raise CannotReadError("docker info printed no description")
-    return info
 
 
 def _info(node: str, **how: Any) -> seeding.Inject:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from clustercheck.parse.document import read_answer
 from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
 from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
@@ -157,6 +158,10 @@ class NodeEvidence:
     def rdma(self) -> tuple[RdmaAdapter, ...]:
         """InfiniBand and RoCE adapters. Raises CannotReadError."""
         return _known(self._rdma)
+
+    def docker_info(self) -> Mapping[str, Any]:
+        """What `docker info` says of itself. Raises CannotReadError."""
+        return read_answer(program_output(self.part("docker"), "docker info"), "docker info")
 
     def read_parts(self) -> None:
         """Read every property: a reader that fails on a record does so here, not during a run."""

@@ -123,6 +123,7 @@ def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
                 "gpus": {
                     str(gpu["address"]): {"model": gpu.get("model") or "", "serial": gpu.get("serial") or ""}
                     for gpu in node.get("gpus") or []
+                    if gpu.get("address")  # a node that says too much has part of it omitted
                 },
                 "job_environment": node.get("job_environment"),
                 "simulated": node.get("simulated"),

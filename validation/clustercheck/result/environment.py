@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from clustercheck.parse.bounded import cut
 from clustercheck.parse.ipmi import parse_bmc_firmware
 from clustercheck.parse.nccl_log import named_version
 from clustercheck.parse.plain_text import one_line, shortened
-from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.parse.reading import CannotReadError, is_number, program_output
 from clustercheck.result.document import plain
 
 MAX_TEXT = 300
@@ -104,24 +103,22 @@ def _said(outcome: JobOutcome, key: str) -> str | None:
 
 def _node(node: NodeEvidence) -> dict[str, Any]:
     return {
-        "boot_id": _known(lambda: node.mapping("host").get("boot_id")),
-        "kernel": _known(lambda: node.mapping("host").get("kernel")),
-        "os": _known(lambda: node.mapping("host")["os"]["PRETTY_NAME"]),
-        "driver": _known(node.module_version),
-        "cuda": _known(lambda: node.smi().cuda_version),
-        "fabric_manager": _known(lambda: _version(node.mapping("fabric_manager").get("version"))),
-        "toolkit": _known(lambda: _version(node.part("toolkit"))),
-        "bios": _known(lambda: node.mapping("firmware").get("bios_version")),
-        "microcode": _known(lambda: node.mapping("firmware").get("microcode")),
-        "bmc_firmware": _known(
+        "boot_id": _text(lambda: node.mapping("host").get("boot_id")),
+        "kernel": _text(lambda: node.mapping("host").get("kernel")),
+        "os": _text(lambda: node.mapping("host")["os"]["PRETTY_NAME"]),
+        "driver": _text(node.module_version),
+        "cuda": _text(lambda: node.smi().cuda_version),
+        "fabric_manager": _text(lambda: _version(node.mapping("fabric_manager").get("version"))),
+        "toolkit": _text(lambda: _version(node.part("toolkit"))),
+        "bios": _text(lambda: node.mapping("firmware").get("bios_version")),
+        "microcode": _text(lambda: node.mapping("firmware").get("microcode")),
+        "bmc_firmware": _text(
             lambda: parse_bmc_firmware(
                 program_output(node.mapping("bmc").get("controller"), "ipmitool mc info")
             )
         ),
-        "adapter_firmware": _known(lambda: _firmware(node)),
-        "docker": _known(
-            lambda: json.loads(program_output(node.part("docker"), "docker info"))["ServerVersion"]
-        ),
+        "adapter_firmware": _text(lambda: _firmware(node)),
+        "docker": _text(lambda: node.docker_info()["ServerVersion"]),
         "gpus": _known(
             lambda: [
                 {"model": g.model, "serial": g.serial, "vbios": g.vbios, "address": g.address}
@@ -130,16 +127,11 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         ),
         "nics": _known(
             lambda: [
-                {
-                    "name": nic.get("name"),
-                    "speed_mbps": nic.get("speed_mbps"),
-                    "state": nic.get("state"),
-                    "default_route": nic.get("default_route"),
-                }
+                {name: _scalar(nic.get(name)) for name in ("name", "speed_mbps", "state", "default_route")}
                 for nic in node.records("nics")
             ]
         ),
-        "clock_synchronised": _known(lambda: node.mapping("clock").get("synchronised")),
+        "clock_synchronised": _known(lambda: _scalar(node.mapping("clock").get("synchronised"))),
         "busy": node.busy() or None,
         "simulated": node.simulated,
     }
@@ -154,6 +146,16 @@ def _firmware(node: NodeEvidence) -> str | None:
 def _version(record: Any) -> str | None:
     match = _VERSION.search(program_output(record, "the program"))
     return match[1] if match else None
+
+
+def _text(read: Callable[[], Any]) -> str | None:
+    value = _known(read)
+    return one_line(value, MAX_TEXT) if isinstance(value, str) else None
+
+
+def _scalar(value: Any) -> Any:
+    """The value where it is one that stands alone, else None."""
+    return value if isinstance(value, (str, bool)) or is_number(value) else None
 
 
 def _known(read: Callable[[], Any]) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from clustercheck.checks import (
     all_reduce,
@@ -19,6 +20,7 @@ from clustercheck.checks import (
     paddle_inference,
     paddle_launch,
     paddle_run_check,
+    pairs,
     peer_ports,
     rdma_write,
     sharding,
@@ -28,9 +30,10 @@ from clustercheck.checks import (
     training_step,
 )
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.support import nccl, training
+from clustercheck.checks.support import training
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import Launcher
+from clustercheck.locate.culprits import make_unmeasured_result
 from clustercheck.locate.faults import IsolationResult
 from clustercheck.model import Verdict
 from clustercheck.running.group_jobs import (
@@ -39,12 +42,18 @@ from clustercheck.running.group_jobs import (
     run_all_reduce,
     run_collectives,
     run_data_loading,
+    run_gpudirect_writes,
+    run_nccl_loopback,
+    run_nccl_tests,
     run_peer_ports,
     run_rdma_writes,
+    run_storage_io,
     run_training,
 )
-from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent
+from clustercheck.running.job_runner import NO_NODE, JobRunner, OnEvent, add_outcome, contained, unreadable
 from clustercheck.running.suites import Suite
+
+Step = Callable[[JobRunner, Evidence, Sequence[str]], Evidence]
 
 FRAMEWORK = "paddle"
 WITHOUT_PADDLE = {
@@ -73,7 +82,7 @@ def run_jobs(
         wanted &= WITHOUT_PADDLE
     runner = JobRunner(suite, launcher, on_event, framework)
     if peer_ports.JOB in wanted and len(nodes) > 1:
-        evidence = run_peer_ports(runner, evidence, nodes)
+        evidence = contained(evidence, peer_ports.JOB, partial(run_peer_ports, runner, evidence, nodes))
         nodes = [node for node in nodes if node not in evidence.dropped]
         if len(nodes) < 2:
             rest = wanted - {peer_ports.JOB}
@@ -87,74 +96,63 @@ def _run_connected(
     """The jobs of connected nodes, with fault isolation if all-reduce is slow or wrong."""
     isolated: IsolationResult | None = None
     if all_reduce.JOB in wanted:
-        evidence = run_all_reduce(runner, evidence, nodes)
-        if _is_slow(evidence):
-            evidence = repeat_slow_sizes(runner, evidence)
-        if all_reduce.JOB in evidence.jobs and _is_slow_or_wrong(evidence):
-            evidence, isolated = isolate_group_fault(runner, evidence)
+        evidence = contained(evidence, all_reduce.JOB, lambda: run_all_reduce(runner, evidence, nodes))
+        evidence, isolated = _isolate_what_is_wrong(runner, evidence)
     left = [node for node in nodes if node not in evidence.dropped]
-    if collective.JOB in wanted:
-        evidence = run_collectives(runner, evidence, left)
-    evidence = _run_programs(runner, wanted, evidence, left)
-    evidence = _run_on_hosts(runner, wanted, evidence, left)
-    return _run_trainings(runner, wanted, evidence, left), isolated
-
-
-def _run_trainings(
-    runner: JobRunner, wanted: Collection[str], evidence: Evidence, left: Sequence[str]
-) -> Evidence:
-    """What trains and infers, in the frameworks."""
-    for job, least in ((paddle_run_check.JOB, 1), (paddle_launch.JOB, 2)):
+    for job, run in STEPS:
         if job in wanted:
-            evidence = runner.run_without_framework(evidence, job, left, least=least)
-    for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB):
-        if job in wanted:
-            evidence = runner.run(evidence, job, left)
-    for job in training.JOBS:
-        if job in wanted:
-            evidence = run_training(runner, evidence, job, left)
-    for job in (training_recipes.JOB, training_step.JOB, inference_latency.JOB, paddle_inference.JOB):
-        if job in wanted:
-            evidence = runner.run(evidence, job, left)
-    if data_loading.JOB in wanted:
-        evidence = run_data_loading(runner, evidence, left)
-    return evidence
+            evidence = contained(evidence, job, partial(run, runner, evidence, left))
+    return evidence, isolated
 
 
-def _run_programs(
-    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
-) -> Evidence:
-    """nccl-tests and perftest, as far as NCCL was used and the nodes have RDMA ports."""
-    with_rdma = rdma_write.with_ports(evidence, nodes)
-    if nccl_tests.JOB in wanted and nccl.HEARD in evidence.jobs:
-        evidence = runner.run_without_framework(evidence, nccl_tests.JOB, nodes)
-    if nccl_loopback.JOB in wanted and nccl.HEARD in evidence.jobs and with_rdma:
-        evidence = runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma, least=1)
-    if rdma_write.JOB in wanted and with_rdma:
-        evidence = run_rdma_writes(runner, evidence, with_rdma)
-    if gpudirect_write.JOB in wanted and (joined := gpudirect_write.joined_gpus(evidence, nodes)):
-        evidence = runner.run_without_framework(
-            evidence, gpudirect_write.JOB, list(joined),
-            lambda left: {"pairs": [joined[node] for node in left]}, least=1,
-        )  # fmt: skip
-    return evidence
+def _isolate_what_is_wrong(runner: JobRunner, evidence: Evidence) -> tuple[Evidence, IsolationResult | None]:
+    """Slow sizes are measured again; what is slow or wrong then is searched for."""
+    job = all_reduce.JOB
+    if _is_slow(evidence):
+        evidence = contained(evidence, job, partial(repeat_slow_sizes, runner, evidence))
+    if job not in evidence.jobs or not _is_slow_or_wrong(evidence):
+        return evidence, None
+    try:
+        return isolate_group_fault(runner, evidence)
+    except Exception as error:  # noqa: BLE001 - as in contained
+        because = unreadable(error)
+        nodes = list(evidence.jobs[job].by_node)
+        return add_outcome(evidence, pairs.JOB, because), make_unmeasured_result(nodes, because)
 
 
-def _run_on_hosts(
-    runner: JobRunner, wanted: Collection[str], evidence: Evidence, nodes: Sequence[str]
-) -> Evidence:
-    """What measures the hosts beside their GPUs: memory, and the storage that may be measured."""
-    if cpu_stream.JOB in wanted:
-        evidence = runner.run_without_framework(evidence, cpu_stream.JOB, nodes, least=1)
-    if storage_io.JOB in wanted and (places := storage_io.places_of(evidence, nodes)):
-        arguments = {node: storage_io.mount_arguments(of_node) for node, of_node in places.items()}
-        evidence = runner.run_without_framework(
-            evidence, storage_io.JOB, list(places),
-            lambda left: {"places": [[node, places[node]] for node in left]}, least=1,
-            container_arguments=arguments,
-            timeout_s=runner.suite.jobs[storage_io.JOB].timeout_s * max(map(len, places.values())),
-        )  # fmt: skip
-    return evidence
+def _alike(job: str) -> Step:
+    """A job whose ranks run it with the suite's arguments alone."""
+    return lambda runner, evidence, nodes: runner.run(evidence, job, nodes)
+
+
+def _of_hosts(job: str, least: int) -> Step:
+    """The same for one rank per node, without the framework's own connections."""
+    return lambda runner, evidence, nodes: runner.run_without_framework(evidence, job, nodes, least=least)
+
+
+def _training(job: str) -> Step:
+    return lambda runner, evidence, nodes: run_training(runner, evidence, job, nodes)
+
+
+# The order in which they run, with those of programs before what trains and infers.
+STEPS: tuple[tuple[str, Step], ...] = (
+    (collective.JOB, run_collectives),
+    (nccl_tests.JOB, run_nccl_tests),
+    (nccl_loopback.JOB, run_nccl_loopback),
+    (rdma_write.JOB, run_rdma_writes),
+    (gpudirect_write.JOB, run_gpudirect_writes),
+    (cpu_stream.JOB, _of_hosts(cpu_stream.JOB, 1)),
+    (storage_io.JOB, run_storage_io),
+    (paddle_run_check.JOB, _of_hosts(paddle_run_check.JOB, 1)),
+    (paddle_launch.JOB, _of_hosts(paddle_launch.JOB, 2)),
+    *((job, _alike(job)) for job in (data_parallel.JOB, sharding.JOB, sharding_stages.JOB)),
+    *((job, _training(job)) for job in training.JOBS),
+    *(
+        (job, _alike(job))
+        for job in (training_recipes.JOB, training_step.JOB, inference_latency.JOB, paddle_inference.JOB)
+    ),
+    (data_loading.JOB, run_data_loading),
+)
 
 
 def _find_obstacle(evidence: Evidence, nodes: Sequence[str]) -> str:

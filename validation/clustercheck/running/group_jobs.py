@@ -11,6 +11,9 @@ from clustercheck.checks import (
     bandwidth,
     collective,
     data_loading,
+    gpudirect_write,
+    nccl_loopback,
+    nccl_tests,
     pairs,
     peer_ports,
     rdma_write,
@@ -150,8 +153,27 @@ def run_data_loading(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]
     return runner.run_without_failing(evidence, data_loading.JOB, nodes, launch)
 
 
+def run_nccl_tests(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """Where NCCL was used."""
+    if nccl.HEARD not in evidence.jobs:
+        return evidence
+    return runner.run_without_framework(evidence, nccl_tests.JOB, nodes)
+
+
+def run_nccl_loopback(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """Where NCCL was used, on the nodes with RDMA ports."""
+    with_rdma = rdma_write.with_ports(evidence, nodes)
+    if nccl.HEARD not in evidence.jobs or not with_rdma:
+        return evidence
+    return runner.run_without_framework(evidence, nccl_loopback.JOB, with_rdma, least=1)
+
+
 def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
-    """Each port with itself, then the suite's number of rounds of pairs: one writes, then the other."""
+    """Of the nodes with RDMA ports: each port with itself, then the suite's number of rounds of pairs, of
+    which one writes, then the other."""
+    nodes = rdma_write.with_ports(evidence, nodes)
+    if not nodes:
+        return evidence
     rounds = runner.suite.jobs[rdma_write.JOB].arguments["rounds"]
 
     def arguments_for(left: Sequence[str]) -> Mapping[str, Any]:
@@ -159,6 +181,31 @@ def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str])
         return {"ports": ports, "rounds": both_ways(round_robin(len(left), rounds))}
 
     return runner.run_without_framework(evidence, rdma_write.JOB, nodes, arguments_for, least=1)
+
+
+def run_gpudirect_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """From the GPUs of each node that an adapter is next to."""
+    joined = gpudirect_write.joined_gpus(evidence, nodes)
+    if not joined:
+        return evidence
+
+    def arguments_for(left: Sequence[str]) -> Mapping[str, Any]:
+        return {"pairs": [joined[node] for node in left]}
+
+    return runner.run_without_framework(evidence, gpudirect_write.JOB, list(joined), arguments_for, least=1)
+
+
+def run_storage_io(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """On the declared storage that the nodes have mounted."""
+    places = storage_io.places_of(evidence, nodes)
+    if not places:
+        return evidence
+    return runner.run_without_framework(
+        evidence, storage_io.JOB, list(places),
+        lambda left: {"places": [[node, places[node]] for node in left]}, least=1,
+        container_arguments={node: storage_io.mount_arguments(each) for node, each in places.items()},
+        timeout_s=runner.suite.jobs[storage_io.JOB].timeout_s * max(map(len, places.values())),
+    )  # fmt: skip
 
 
 def limit_sizes(arguments: Mapping[str, Any], evidence: Evidence, nodes: Sequence[str]) -> Mapping[str, Any]:

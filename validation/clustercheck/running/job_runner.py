@@ -13,11 +13,14 @@ from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
+from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.reading import is_number
 from clustercheck.running.isolation import RankEnvironment
 from clustercheck.running.suites import Suite
 from clustercheck.spec import MIG_DISABLED
 
 NO_NODE = "no node could take part"
+MAX_REASON = 300  # characters
 MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
 REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
@@ -170,6 +173,22 @@ def _count_devices(evidence: Evidence, node: str) -> int | None:
     return expected if expected is None or not is_split else expected * MOST_INSTANCES
 
 
+def contained(evidence: Evidence, job: str, run: Callable[[], Evidence]) -> Evidence:
+    """What ``run`` returns; where it raises, the evidence with the job as skipped, unless it has an outcome.
+
+    What ranks answer is read between launches, too: an answer of no known form costs one job at most.
+    """
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001 - says nothing about other jobs
+        return evidence if job in evidence.jobs else add_outcome(evidence, job, unreadable(error))
+
+
+def unreadable(error: Exception) -> str:
+    """Why a job has no result, where reading its ranks' answers raised this."""
+    return one_line(f"the ranks' answers cannot be read: {type(error).__name__}: {error}", MAX_REASON)
+
+
 def add_outcome(evidence: Evidence, job: str, outcome: JobOutcome | str) -> Evidence:
     """The evidence with a job's outcome, or with the reason why it was skipped."""
     if isinstance(outcome, str):
@@ -193,10 +212,15 @@ def merge_runs(first: JobOutcome, second: JobOutcome) -> JobOutcome:
     return replace(first, ranks=ranks, duration_s=first.duration_s + second.duration_s)
 
 
-def _merge_points(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Any]:
-    points: dict[Any, dict[str, Any]] = {}
-    for point in [*_read_points(first), *_read_points(second)]:
-        key = (point.get("collective"), point.get("bytes"))
+def _merge_points(
+    first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+) -> list[dict[str, Any]] | None:
+    """The sizes of both runs; None where one is in no known form: then the rank's sizes cannot be read."""
+    points: dict[tuple[str | None, int], dict[str, Any]] = {}
+    for point in [*_listed_points(first), *_listed_points(second)]:
+        if not _is_point(point):
+            return None
+        key = (point.get("collective"), point["bytes"])
         other = points.get(key, point)
         chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
         right = point.get("correct") is True and other.get("correct") is True
@@ -204,6 +228,18 @@ def _merge_points(first: Mapping[str, Any] | None, second: Mapping[str, Any] | N
     return list(points.values())
 
 
-def _read_points(verdict: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _listed_points(verdict: Mapping[str, Any] | None) -> list[Any]:
     points = (verdict or {}).get("points")
-    return [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+    return points if isinstance(points, list) else []
+
+
+def _is_point(point: Any) -> bool:
+    """Whether a size that a rank says it measured has the form that its job writes."""
+    if not isinstance(point, dict):
+        return False
+    name, rate = point.get("collective"), point.get("busbw_gbps")
+    return (
+        (name is None or isinstance(name, str))
+        and type(point.get("bytes")) is int
+        and (rate is None or is_number(rate))
+    )

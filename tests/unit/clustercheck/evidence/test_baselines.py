@@ -87,6 +87,14 @@ def test_what_was_measured_in_another_way_is_not_compared(other: dict[str, Any])
     assert "baseline" not in parts(compared(then))
 
 
+def test_a_node_that_says_too_much_is_compared_with_nothing_and_others_are() -> None:
+    made = document(measured=30.0)
+    made["environment"]["nodes"]["gpu02"] = {"driver": "570.1", "gpus": [*GPUS[:7], {"model": smi.MODEL}]}
+    then = baseline.from_result(made, where="here")
+    assert len(then.nodes["gpu02"].gpus) == 7
+    assert parts(compared(same_gpus(then)))["baseline"] is Verdict.FAIL
+
+
 def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     then = baseline.from_result(document(measured=30.0), where="here")  # other serial numbers
     evidence = compared(then)
@@ -223,7 +231,9 @@ def kept(site: ClusterDirectory, made: dict[str, Any]) -> str:
     return run.id
 
 
-def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None:
+def test_named_then_saved_then_the_last_good_run(
+    site: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert baselines.chosen(site, None) is None
     first = kept(site, document())
     kept(site, document("fail"))
@@ -234,6 +244,7 @@ def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None
     broken = kept(site, document())
     (site.runs / broken / files.RESULT).write_text("{")
     assert (found := baselines.chosen(site, None)) is not None and found.run == first
+    assert f"run {broken} passed, but is not used as the baseline: " in capsys.readouterr().err
     second = kept(site, document())
     assert (found := baselines.chosen(site, None)) is not None and found.run == second
     assert (found := baselines.chosen(site, first)) is not None and found.run == first

@@ -14,6 +14,7 @@ from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.transport import NodeUnreachableError
 from clustercheck.result import reading
+from clustercheck.running.job_runner import merge_runs
 from clustercheck.samples import sample
 from clusterctl.report import view
 
@@ -227,3 +228,44 @@ def test_nodes_that_compute_with_different_frameworks_make_no_group() -> None:
     assert because == {"the nodes are set to different frameworks: paddle, torch"}
     again = mixed.with_framework("paddle")
     assert {again.settings_of(node.name).framework for node in again.nodes} == {"paddle"}
+
+
+@pytest.mark.parametrize(
+    "points",
+    [[{"bytes": [1]}], [{"bytes": 8, "busbw_gbps": "x"}] * 2, [{"bytes": 8, "collective": {}}], [7], [{}]],
+)
+def test_sizes_in_no_known_form_cost_their_rank_alone(points: Any) -> None:
+    sizes = [{"bytes": 8, "busbw_gbps": 1.0, "correct": True}]
+    ranks = [RankOutcome(n, "gpu01", RankState.OK, gpu=n, verdict={"points": sizes}) for n in (0, 1)]
+    first = JobOutcome("all-reduce", tuple(ranks), 1.0)
+    hostile = replace(ranks[1], verdict={"points": points})
+    for one, other in (
+        (first, replace(first, ranks=(ranks[0], hostile))),
+        (replace(first, ranks=(ranks[0], hostile)), first),
+    ):
+        merged = merge_runs(one, other)
+        assert [rank.verdict and rank.verdict["points"] for rank in merged.ranks] == [sizes, None]
+
+
+def test_what_raises_between_launches_costs_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr("clustercheck.running.group_jobs.merge_runs", broken)
+    launcher = FakeLauncher(change=lambda _spec, _node, verdict: verdict.update(backend="nccl"))
+    document = run(launcher=launcher, suite="standard")
+    why = {r["because"] for r in document["results"] if r["check"] in ("all-reduce", "all-gather")}
+    assert why == {"the ranks' answers cannot be read: TypeError: unhashable type: 'list'"}
+    others = [job.program for job in launcher.jobs if job.program not in ("all_reduce.py", "collectives.py")]
+    assert "data_parallel.py" in others
+
+
+def test_a_search_that_raises_suspects_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no number")
+
+    monkeypatch.setattr("clustercheck.running.group.isolate_group_fault", broken)
+    document = run(launcher=FakeLauncher({frozenset({"gpu02"}): 0.1}))
+    assert {one["node"] for one in document["culprits"]} == {"gpu01", "gpu02", "gpu03"}
+    assert all(one["because"].startswith("suspected, cannot tell") for one in document["culprits"])
+    assert document["verdict"] == "fail"

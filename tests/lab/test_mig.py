@@ -1,0 +1,101 @@
+"""GPUs of a node are divided by MIG: as declared, again after a power cycle, and after a killed change."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from .conftest import RunningLab, json_lines
+from .on_node import NODE, Apply, inside, until
+from .validating import failed_of, power_cycle, validated
+
+pytestmark = [pytest.mark.lab, pytest.mark.drawn("MIG")]
+
+LAYOUT = {"all": "disabled", "0": ["3g.40gb", "2x2g.20gb"], "1-2": "all-1g.10gb"}
+INSTANCES = {0: 3, 1: 7, 2: 7}
+UNIT = "clusterctl-mig"
+COUNT = "nvidia-smi -L | grep -c '  MIG '"
+
+
+@pytest.fixture
+def declared(applied_lab: RunningLab) -> Iterator[RunningLab]:
+    """A lab whose settings divide three GPUs of one node; afterwards all are whole again."""
+    file = applied_lab.cluster / "host_vars" / f"{NODE}.yml"
+    file.parent.mkdir(exist_ok=True)
+    before = file.read_text(encoding="utf-8") if file.exists() else None
+    settings = yaml.safe_load(before or "{}")
+    try:
+        file.write_text(yaml.safe_dump({**settings, "hardware_mig": LAYOUT}), encoding="utf-8")
+        yield applied_lab
+    finally:
+        file.write_text(yaml.safe_dump({**settings, "hardware_mig": "disabled"}), encoding="utf-8")
+        changed(applied_lab)
+        file.unlink() if before is None else file.write_text(before, encoding="utf-8")
+    assert instances(applied_lab) == {}
+    assert inside(applied_lab, f"systemctl cat {UNIT}", check=False) == ""
+
+
+def changed(lab: RunningLab) -> int:
+    """How many tasks an apply of MIG to the node changed."""
+    return int(json_lines_of(lab, "mig", "apply", "--yes")[-1]["changed"])
+
+
+def json_lines_of(lab: RunningLab, *arguments: str) -> list[dict[str, object]]:
+    done = lab.clusterctl(*arguments, "--json", "--limit", NODE)
+    assert done.returncode == 0, done.stderr
+    return json_lines(done)
+
+
+def instances(lab: RunningLab) -> dict[int, int]:
+    """How many instances each divided GPU of the node has, as its driver lists them."""
+    found: dict[int, int] = {}
+    gpu = -1
+    for line in inside(lab, "nvidia-smi -L").splitlines():
+        if line.startswith("GPU "):
+            gpu = int(line.split()[1].rstrip(":"))
+        elif line.startswith("  MIG "):
+            found[gpu] = found.get(gpu, 0) + 1
+    return found
+
+
+def test_gpus_are_divided_as_declared_and_the_layout_is_judged(declared: RunningLab) -> None:
+    planned = declared.done("mig", "plan", "--limit", NODE)
+    assert instances(declared) == {}, "a plan changes nothing"
+    assert changed(declared) > 0
+    assert instances(declared) == INSTANCES
+    assert "3g.40gb" in planned
+    assert changed(declared) == 0
+    layouts = json_lines_of(declared, "mig", "status")
+    assert {one["verdict"] for one in layouts} == {"pass"}, layouts
+
+    code, document = validated(declared)
+
+    results = [one for one in document["results"] if one["subject"]["node"] == NODE]
+    judged = {one["subject"]["gpu"]: one["verdict"] for one in results if one["check"] == "gpu-mig"}
+    assert judged == dict.fromkeys(range(8), "pass")
+    assert (code, failed_of(document)) == (0, [])
+    # A program that changes them behind apply's back is found.
+    inside(declared, "nvidia-smi mig -i 1 -dci; nvidia-smi mig -i 1 -dgi")
+    assert declared.clusterctl("mig", "status", "--limit", NODE).returncode == 1
+    assert changed(declared) > 0
+
+
+def test_instances_are_back_after_a_power_cycle(declared: RunningLab) -> None:
+    assert changed(declared) > 0
+    power_cycle(declared, NODE)
+    assert instances(declared) == INSTANCES
+    assert changed(declared) == 0
+
+
+def test_a_killed_change_is_completed_by_the_next_apply(declared: RunningLab) -> None:
+    arguments = ("mig", "apply", "--yes", "--json", "--limit", NODE)
+    with Apply(declared, *arguments) as running:
+        until(declared, f"[ $({COUNT}) -ge 2 ]")
+        running.kill(signal.SIGKILL)
+        inside(declared, f"systemctl kill --signal KILL {UNIT}", check=False)
+    changed(declared)
+    assert instances(declared) == INSTANCES
+    assert changed(declared) == 0
