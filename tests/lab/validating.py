@@ -35,7 +35,8 @@ def assert_good(lab: RunningLab) -> Document:
     """The cluster is good, and nobody is blamed."""
     code, document = validated(lab)
     failed = [(r["check"], r["subject"], r.get("because")) for r in failed_of(document)]
-    assert (code, document["verdict"], document["culprits"], failed) == (0, "pass", [], [])
+    found = (code, document["verdict"], document["culprits"], failed)
+    assert found == (0, "pass", [], []), found
     return document
 
 
