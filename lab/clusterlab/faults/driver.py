@@ -35,6 +35,12 @@ def restart(target: FaultTarget) -> None:
         target.exec(["systemctl", "restart", UNIT], check=False)
 
 
+def revive(target: FaultTarget) -> None:
+    """Start it again where it failed: what it failed for is taken away."""
+    if target.is_running() and state(target) == "failed":
+        restart(target)
+
+
 def state(target: FaultTarget) -> str:
     """The unit's ActiveState; ``inactive`` if there is no such unit."""
     shown = target.exec(["systemctl", "show", "--property=ActiveState", "--value", UNIT])
@@ -53,6 +59,11 @@ def _override_driver(target: FaultTarget, version: str | None) -> None:
         return hardware
 
     target.edit_hardware(edit)
+
+
+def _restore_driver(target: FaultTarget) -> None:
+    _override_driver(target, None)
+    revive(target)
 
 
 def _override_fabric_manager(target: FaultTarget, version: str | None) -> None:
@@ -114,7 +125,7 @@ FAULTS = (
         f"the node's driver reports version {OTHER_DRIVER}, unlike the others'",
         "node",
         lambda target: _override_driver(target, OTHER_DRIVER),
-        lambda target: _override_driver(target, None),
+        _restore_driver,
         caught_by=("driver-version",),
     ),
     # GPUs that are joined stay joined, but no new CUDA process can start (error 802).

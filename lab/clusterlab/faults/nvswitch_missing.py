@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterlab.faults import driver
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.hardware import Hardware
 
@@ -17,6 +18,7 @@ def lose(target: FaultTarget) -> None:
 def bring_back(target: FaultTarget) -> None:
     """Put it on the bus again."""
     _set(target, "present")
+    driver.revive(target)
 
 
 def _set(target: FaultTarget, state: Literal["present", "missing"]) -> None:

@@ -138,6 +138,17 @@ def test_a_broken_fabric_manager_runs_again_when_cleared(file: Path, kind: str) 
     assert file.read_text() == before
 
 
+@pytest.mark.parametrize("kind", ["driver-version-skew", "nvswitch-missing"])
+@pytest.mark.parametrize("unit", ["failed", "inactive"])
+def test_a_fabric_manager_that_failed_beside_a_cleared_fault_is_started_again(
+    file: Path, kind: str, unit: str
+) -> None:
+    node = RunningNode("gpu01", "none", file, undo={"unit": unit})
+    KINDS[kind].inject(node)
+    KINDS[kind].clear(node)
+    assert ("restart nvidia-fabricmanager" in node.undo.get("told", "")) is (unit == "failed")
+
+
 @pytest.mark.parametrize("kind", ["nvlink-down", "nvlink-errors", "mig-enabled", "toolkit-broken"])
 def test_what_the_hardware_lacks_cannot_be_broken(file: Path, kind: str) -> None:
     profile = "a100-pcie-40gb" if KINDS[kind].scope == "gpu" else "none"
