@@ -85,17 +85,17 @@ class NcclLog:
     version: str = ""
     hosts: tuple[str, ...] = ()
     joined: tuple[Joined, ...] = ()
-    networks: frozenset[str] = frozenset()
+    networks: set[str] = field(default_factory=set)
     adapters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sockets: dict[str, frozenset[str]] = field(default_factory=dict)
     gpudirect: dict[tuple[str, str], bool] = field(default_factory=dict)
-    dma_buf: frozenset[str] = frozenset()
-    no_adapter: frozenset[str] = frozenset()
-    nvls: frozenset[str] = frozenset()
-    collnet: frozenset[tuple[int, str, bool]] = frozenset()
-    connected: frozenset[str] = frozenset()
-    patterns: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
-    environment: dict[str, frozenset[str]] = field(default_factory=dict)
+    dma_buf: set[str] = field(default_factory=set)
+    no_adapter: set[str] = field(default_factory=set)
+    nvls: set[str] = field(default_factory=set)
+    collnet: set[tuple[int, str, bool]] = field(default_factory=set)
+    connected: set[str] = field(default_factory=set)
+    patterns: dict[str, set[tuple[int, str, str]]] = field(default_factory=dict)
+    environment: dict[str, set[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def crosses(self, joined: Joined) -> bool:
@@ -221,7 +221,7 @@ def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
 
 def _collnet(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
     """To the switch that reduces by itself, and from it."""
-    heard.log.collnet |= {(int(match[1]), match[3], match[5] is not None)}
+    heard.log.collnet.add((int(match[1]), match[3], match[5] is not None))
 
 
 def _ring(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
@@ -256,7 +256,7 @@ def _sockets(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None
 
 
 def _network(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.networks |= {match[1].strip()}
+    heard.log.networks.add(match[1].strip())
 
 
 def _gpudirect(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
@@ -265,29 +265,27 @@ def _gpudirect(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> No
 
 
 def _pattern(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    found = heard.log.patterns.get(host, frozenset())
-    heard.log.patterns[host] = found | {(int(match[1]), match[2], match[3])}
+    heard.log.patterns.setdefault(host, set()).add((int(match[1]), match[2], match[3]))
 
 
 def _dma_buf(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.dma_buf |= {host}
+    heard.log.dma_buf.add(host)
 
 
 def _no_adapter(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.no_adapter |= {host}
+    heard.log.no_adapter.add(host)
 
 
 def _nvls(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.nvls |= {host}
+    heard.log.nvls.add(host)
 
 
 def _set(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    values = heard.log.environment.get(match[1], frozenset())
-    heard.log.environment[match[1]] = values | {match[2].strip()[:120]}
+    heard.log.environment.setdefault(match[1], set()).add(match[2].strip()[:120])
 
 
 def _connected(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.connected |= {match[1]}
+    heard.log.connected.add(match[1])
 
 
 _Reader = Callable[[re.Match[str], str, _Heard, int], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -292,3 +293,25 @@ def test_any_text_is_refused(text: str) -> None:
 def test_megabytes_of_something_else_are_refused(text: str) -> None:
     with pytest.raises(CannotReadError):
         read(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CollNet 0/0 : {} [send] via COLLNET/x/0",
+        "Using network n{}",
+        "NCCL_A set by environment to {}",
+        "Pattern {}, crossNic 0, nChannels 1, bw 1/1, type P/P, sameChannels 1",
+    ],
+    ids=["collnet", "network", "environment", "pattern"],
+)
+def test_ever_new_values_take_time_by_their_number_not_its_square(line: str) -> None:
+    def seconds(lines: int) -> float:
+        text = "".join(f"a:1:1 [0] NCCL INFO {line.format(n)}\n" for n in range(lines))
+        began = process_time()
+        with pytest.raises(CannotReadError, match="got ready"):
+            parse_nccl_log(text, 2)
+        return process_time() - began
+
+    # By the square it is 64 times.
+    assert min(seconds(16_000) for _ in range(3)) < 24 * min(seconds(2_000) for _ in range(3))
