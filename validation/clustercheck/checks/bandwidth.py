@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -111,16 +112,23 @@ def _figure(size: int, busbw: float, limits: GroupLimits, conditions: Mapping[st
 def curve(
     outcome: JobOutcome, points: Callable[[RankOutcome], Sequence[Mapping[str, Any]]] = points_of
 ) -> dict[int, dict[str, Any]]:
-    """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict."""
+    """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict.
+
+    A size counts that most ranks name: one that a node invents is nobody's.
+    """
     slowest: dict[int, dict[str, Any]] = {}
+    named: Counter[int] = Counter()
     for rank in outcome.ranks:
+        sizes = set()
         for point in points(rank):
             size, busbw = point.get("bytes"), point.get("busbw_gbps")
             if not isinstance(size, int) or not isinstance(busbw, (int, float)) or not 0 < busbw < math.inf:
                 raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
+            sizes.add(size)
             if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
                 slowest[size] = dict(point)
-    return slowest
+        named.update(sizes)
+    return {size: point for size, point in slowest.items() if 2 * named[size] > len(outcome.ranks)}
 
 
 def failed_sizes(evidence: Evidence) -> list[int]:

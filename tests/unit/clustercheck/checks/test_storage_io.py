@@ -14,7 +14,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
-from clustercheck.running import group
+from clustercheck.running.group_jobs import run_storage_io
 from clustercheck.running.job_runner import JobRunner
 from clustercheck.running.suites import load
 from clustercheck.samples import sample
@@ -103,7 +103,7 @@ def test_the_job_has_the_paths_in_its_containers_and_time_for_each() -> None:
     evidence = mounted(lambda record: record.update(mounted=None))(sample.healthy(2))
     launcher = FakeLauncher()
     runner = JobRunner(load("full"), launcher, lambda event: None, "paddle")
-    group._run_on_hosts(runner, {checked.JOB}, evidence, ["gpu01", "gpu02"])
+    run_storage_io(runner, evidence, ["gpu01", "gpu02"])
     (spec,) = launcher.jobs
     mount = "type=bind,source=/scratch,target=/mnt/clusterctl-storage-1"
     assert mount in spec.container_on("gpu01")[1] and mount not in spec.container_on("gpu02")[1]

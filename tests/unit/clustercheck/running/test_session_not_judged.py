@@ -269,3 +269,26 @@ def test_a_search_that_raises_suspects_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert {one["node"] for one in document["culprits"]} == {"gpu01", "gpu02", "gpu03"}
     assert all(one["because"].startswith("suspected, cannot tell") for one in document["culprits"])
     assert document["verdict"] == "fail"
+
+
+def test_a_size_that_one_node_invents_is_given_to_nobody() -> None:
+    size = 900_000_000_000
+
+    def invent(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
+        if node == "gpu02" and spec.program == "all_reduce.py":
+            verdict["points"].append({**verdict["points"][-1], "bytes": size, "busbw_gbps": 0.001})
+
+    launcher = FakeLauncher(change=invent)
+    document = run(launcher=launcher)
+    assert all(size not in job.arguments.get("sizes_bytes", ()) for job in launcher.jobs)
+    assert verdicts(document, "all-reduce-bandwidth") == {"": "pass"}
+
+
+def test_only_sizes_of_the_suite_are_measured_again() -> None:
+    def slow(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
+        if spec.program == "all_reduce.py":
+            verdict["points"].append({**verdict["points"][-1], "bytes": 1 << 40, "busbw_gbps": 0.001})
+
+    launcher = FakeLauncher(change=slow)
+    run(launcher=launcher)
+    assert all(1 << 40 not in job.arguments.get("sizes_bytes", ()) for job in launcher.jobs)
