@@ -80,10 +80,12 @@ class Rack:
         self.declare(nvidia_driver_version=version, nvidia_driver_branch=version.split(".", maxsplit=1)[0])
         planned = self.lab.clusterctl("plan", "--json", *PARTS)
         must_be_good(planned)
-        foretold = [line for line in json_lines(planned) if line["type"] == "change"]
+        changed = [line for line in json_lines(planned) if line["type"] == "change"]
+        foretold = {(line["host"], line["task"]) for line in changed}
         applied = self.lab.clusterctl("apply", "--yes", "--json", *PARTS)
         must_be_good(applied)
-        assert {(line["host"], line["task"]) for line in foretold} == changes(json_lines(applied))
+        done = changes(json_lines(applied))
+        assert foretold == done, f"only planned: {foretold - done}; only done: {done - foretold}"
         self.holds(version)
         return planned.stdout
 

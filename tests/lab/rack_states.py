@@ -103,6 +103,10 @@ def docker_ce(distribution: Path, target: Path) -> bytes:
         (trees["cli"] / "usr/bin").mkdir(parents=True)
         (trees["docker.io"] / "usr/bin/docker").rename(trees["cli"] / "usr/bin/docker")
         (trees["runc"] / "usr/sbin/runc").rename(trees["containerd"] / "usr/bin/runc")
+        # Docker's own package has the daemon elsewhere.
+        (trees["docker.io"] / "usr/sbin/dockerd").rename(trees["docker.io"] / "usr/bin/dockerd")
+        unit = next(trees["docker.io"].rglob("docker.service"))
+        unit.write_text(unit.read_text().replace("/usr/sbin/dockerd", "/usr/bin/dockerd"))
         others = re.search(r"^Depends: (.*)$", (trees["docker.io"] / "DEBIAN/control").read_text(), re.M)
         assert others
         needs = [one for one in others[1].split(", ") if not one.startswith(("containerd", "runc"))]

@@ -123,8 +123,8 @@ def install_site_a(rack: Rack, directory: Path) -> None:
         "-o lowerdir=/sys/class,upperdir=/run/rdma/upper,workdir=/run/rdma/work /sys/class"
     )
     rack.shell(
-        "systemctl enable --now nvidia-fabricmanager && nvidia-ctk runtime configure && "
-        "systemctl restart docker && "
+        "systemctl enable --now nvidia-fabricmanager && systemctl restart nvidia-cdi-refresh && "
+        "nvidia-ctk runtime configure && systemctl restart docker && "
         f"docker import -c 'CMD [\"/usr/bin/dcgm-exporter\"]' /root/exporter.tar {image} && "
         f"docker run -d --restart unless-stopped --gpus all --name dcgm-exporter {image}"
     )
