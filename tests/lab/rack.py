@@ -54,8 +54,9 @@ class Rack:
         self.kept |= {command: self.shell(command) for command in commands}
 
     def packages(self) -> list[str]:
-        """Installed packages with holds and versions."""
-        return sorted(line for line in self.shell(INSTALLED).splitlines() if line[:2] in ("ii", "hi"))
+        """Installed packages with holds and versions, whichever of Ubuntu's and NVIDIA's archives they are of."""
+        installed = [line for line in self.shell(INSTALLED).splitlines() if line[:2] in ("ii", "hi")]
+        return sorted(line.partition("-0ubuntu")[0] for line in installed)
 
     def running(self) -> set[str]:
         """The versions that the module, nvidia-smi and, if it is there, Fabric Manager say of themselves."""
@@ -112,5 +113,6 @@ class Rack:
         first = self.packages()
         for version in (NEWER, OTHER_BRANCH, FIRST):
             self.step(version)
-        assert self.packages() == first
+        back = self.packages()
+        assert back == first, set(back) ^ set(first)
         return said
