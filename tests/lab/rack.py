@@ -54,7 +54,7 @@ class Rack:
         self.kept |= {command: self.shell(command) for command in commands}
 
     def packages(self) -> list[str]:
-        """Installed packages with holds and versions, whichever of Ubuntu's and NVIDIA's archives they are of."""
+        """Installed packages with holds and versions, without the revision of their archive."""
         installed = [line for line in self.shell(INSTALLED).splitlines() if line[:2] in ("ii", "hi")]
         return sorted(line.partition("-0ubuntu")[0] for line in installed)
 
