@@ -97,9 +97,13 @@ class Rack:
             line for line in self.packages() if line.split("|")[2].startswith((FIRST, NEWER, OTHER_BRANCH))
         ]
         assert driver
-        assert {(line[:2], line.split("|")[2].partition("-")[0]) for line in driver} == {("hi", version)}
-        assert self.shell("systemctl --failed --plain --no-legend") == ""
-        assert {command: self.shell(command, check=False) for command in self.kept} == self.kept
+        assert {(line[:2], line.split("|")[2].partition("-")[0]) for line in driver} == {("hi", version)}, (
+            driver
+        )
+        failed = self.shell("systemctl --failed --plain --no-legend")
+        assert not failed, failed
+        there = {command: self.shell(command, check=False) for command in self.kept}
+        assert there == self.kept, {one: now for one, now in there.items() if now != self.kept[one]}
 
     def walk(self) -> str:
         """The whole road: first apply, nothing more, newer version, another branch, and back.
