@@ -313,9 +313,13 @@ def _other_driver(name: str, facts: Facts, plan: Plan) -> bool:
 
 
 def _foreign(packages: dict[str, Any], request: Request, facts: Facts) -> set[str]:
-    """Packages that only the other flavour needs, and modules of DKMS where prebuilt ones replace them."""
+    """What only the other flavour or another source has, and modules of DKMS where others replace them."""
     other = "proprietary" if request.flavor == "open" else "open"
     names = _named(packages, other, request) - _named(packages, request.flavor, request)
+    alike = [*fill(packages["fabric_manager"], request), *fill(packages["imex"], request)]
+    here = {name for names in alike for name in names}
+    elsewhere = [name.format(branch=request.branch) for name in packages.get("elsewhere", [])]
+    names |= set(matching(facts.installed, elsewhere, [])) - here
     if packages.get("precompiled") and not packages["prebuilt"]:
         names |= {name for name in facts.installed if PRECOMPILED.match(name)}
     if packages["prebuilt"]:
