@@ -64,7 +64,7 @@ def fail(module: AnsibleModule, doing: str, output: str) -> None:
     if unread:
         remedy = "Check that this host reaches its repositories (site_http_proxy, site_no_proxy)."
     elif NO_DKMS.search(output):
-        remedy = "Enable EPEL, which has dkms (dnf install epel-release), or a mirror of it."
+        remedy = "Set nvidia_driver_epel_url, or enable EPEL, which has dkms (dnf install epel-release)."
     else:
         remedy = "Check that the repositories are whole, and that no other NVIDIA packages are in the way."
     code = {"code": "packages.source-down"} if unread else {}
@@ -106,7 +106,7 @@ def transact_by_dnf(module: AnsibleModule, root: Path) -> dict[str, Any]:
     """The module's result: what the transaction changes, or would change in check mode."""
     params = module.params
     with (
-        repository_view(root, params["repository_url"]) as (view, _),
+        repository_view(root, params["repository_url"], params["dkms_repository_url"]) as (view, _),
         dnf_runner(module, root, view if module.check_mode else None) as run,
     ):
         installed, held = rpm_packages(run, root)

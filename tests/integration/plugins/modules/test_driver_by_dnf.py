@@ -6,6 +6,8 @@ The node is a directory with an RPM database of its own; the repository has NVID
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ class Node(PlayedModule):
             "fabric_manager": "true", "hold": True, "hold_kernel": True, "kernel_header_packages": [],
             "load": False, "existing": "refuse", "precompiled": False, "repository_url": url,
             "http_proxy": "", "https_proxy": "", "no_proxy": "", "force_busy": False, "holders_ignored": [],
-            "compat": COMPAT, "imex_nodes": [],
+            "compat": COMPAT, "imex_nodes": [], "dkms_repository_url": "",
         }  # fmt: skip
         patch.setattr(nvidia_driver_packages, "ROOT", host.root)
         for module in (nvidia_driver_plan, nvidia_driver_packages):
@@ -64,7 +66,7 @@ class Node(PlayedModule):
     def install(self, plan: Any, *, check: bool = False) -> dict[str, Any]:
         """Does what the plan says, as the role's task."""
         made = {name: getattr(plan, name) for name in ("packages", "remove", "version", "stream", "warnings")}
-        passed = ("source", "hold", "hold_kernel", "repository_url", "compat")
+        passed = ("source", "hold", "hold_kernel", "repository_url", "dkms_repository_url", "compat")
         self.params = {**made, **{name: self.settings[name] for name in passed}, "refresh": plan.refresh}
         self.params |= {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
         self.check_mode = check
@@ -136,8 +138,8 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
 
     back = node.apply(branch="570", version="")  # some of its parts have other names
     assert back["changes"]["nvidia-driver (stream)"] == ["580-open", "570-open"]
-    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:570.172.08-1.el9"}
-    assert node.versions("nvidia-fabric-manager", "libnvidia-nscq-570") == {"570.172.08-1"}
+    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:570.148.08-1.el9"}
+    assert node.versions("nvidia-fabric-manager", "libnvidia-nscq-570") == {"570.148.08-1"}
     assert node.versions("nvidia-fabricmanager", "libnvidia-nscq") == {""}
 
     node.apply(branch="580", version="580.95.05")
@@ -207,7 +209,7 @@ def test_a_stream_or_version_that_is_not_there_is_said(node: Node) -> None:
     missing = node.plan(branch="999", version="")
     assert "no stream nvidia-driver:999-open; it has 570" in missing.problems[0]["what"]
     version = node.plan(branch="580", version="580.1.1")
-    assert "it has 570.172.08, 580.95.05, 580.105.08" in version.problems[0]["what"]
+    assert "it has 570.148.08, 580.95.05, 580.105.08" in version.problems[0]["what"]
 
 
 def test_without_epel_the_remedy_names_it(node: Node, tmp_path: Path) -> None:
@@ -216,7 +218,26 @@ def test_without_epel_the_remedy_names_it(node: Node, tmp_path: Path) -> None:
     file.write_text(file.read_text() + "excludepkgs=dkms\n")
     failed = node.install(plan)
     assert failed["failed"]
+    assert "nvidia_driver_epel_url" in failed["msg"]
     assert "dnf install epel-release" in failed["msg"]
+
+
+def test_a_source_of_dkms_that_is_to_be_added_counts_in_a_simulation(
+    node: Node, repository: Path, tmp_path: Path
+) -> None:
+    plan = node.plan()
+    (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
+    driver_alone = tmp_path / "cuda"
+    shutil.copytree(repository, driver_alone, ignore=shutil.ignore_patterns("dkms-*", "repodata"))
+    subprocess.run(["createrepo_c", "--quiet", str(driver_alone)], check=True, timeout=60)
+    node.settings["repository_url"] = f"file://{driver_alone}"
+    plan.stream = ""  # this index has no module
+    assert "nvidia_driver_epel_url" in node.install(plan, check=True)["msg"]
+    (tmp_path / "epel").symlink_to(repository)
+    node.settings["dkms_repository_url"] = f"file://{tmp_path}/epel"
+    foretold = node.install(plan, check=True)
+    assert foretold["changes"]["dkms"] == ["", "3.2.1-1.el9"]
+    assert not list((node.host.root / "etc/yum.repos.d").iterdir())
 
 
 def test_a_source_that_is_not_configured_yet_is_simulated_and_one_that_is_down_is_said(
