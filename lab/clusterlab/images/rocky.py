@@ -14,8 +14,8 @@ ROOTFS = Path(__file__).parent / "rootfs" / "rocky"
 PACKAGES = ("dnf", "rpm", "iptables", "libdevmapper1.02.1", "libseccomp2")
 NOT_THERE = ("python3-apt",)
 BUILDERS = [Path(name) for name in (__file__, systems.__file__, rhel_packages.__file__, rpm.__file__)]
-# apt cleans up in the end, and there is no apt then.
-OPTIONS = ("--skip=cleanup/apt",)
+# apt cleans up at the end, and there is no apt then.
+OPTIONS = ("--skip=cleanup/apt,cleanup/mmdebstrap",)
 KEY = "/etc/pki/rpm-gpg/RPM-GPG-KEY-Rocky-9"
 ANCHORS = "/etc/pki/ca-trust/source/anchors"
 DNF_CONFIGURATION = """[main]
@@ -48,6 +48,8 @@ def hooks(system: RockyPersonality, directory: Path) -> list[str]:
     packages = directory / "rpms"
     installed = [*rhel_packages.release(system), *rhel_packages.kernel(system.kernels[0])]
     rpm.build(installed, packages, "Rocky Enterprise Software Foundation")
+    remove = directory / "remove-apt"
+    remove.write_text(REMOVE)
     layer = directory / "rocky.tar"
     layer.write_bytes(pack([], names(system), ("/etc/yum.repos.d", "/var/lib/rpm", ANCHORS)))
     return [
@@ -55,7 +57,7 @@ def hooks(system: RockyPersonality, directory: Path) -> list[str]:
         f'cp -r {packages} "$1"/var/tmp/rpms',
         'chroot "$1" sh -c "rpm --initdb && rpm -i --nosignature /var/tmp/rpms/*.rpm"',
         'rm -r "$1"/var/tmp/rpms',
-        REMOVE,
+        f'sh {remove} "$1"',
     ]
 
 
