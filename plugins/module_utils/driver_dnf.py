@@ -26,6 +26,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
     listing,
+    other_versions,
     rebuilders,
     refusals,
     releases,
@@ -56,6 +57,23 @@ def transaction_of(params: dict[str, Any], run: RunFull) -> Transaction:
         asked.append(PLUGIN)
     remove = [*params["remove"], *leftovers(rpms, params["packages"])]
     return Transaction(asked, remove, f"{MODULE}:{params['stream']}" if params["stream"] else "")
+
+
+def simulate_whole(
+    run: RunFull, params: dict[str, Any], installed: dict[str, str], asked: Transaction
+) -> tuple[Transaction, Outcome, str]:
+    """The transaction with every part of the driver in its version; what it would change; dnf's complaint.
+
+    What NVIDIA's packages require has no version for some parts (nvidia-modprobe): dnf takes the newest.
+    """
+    outcome, complaint = simulate(run, asked, installed, ["--refresh"] if params["refresh"] else [])
+    others = other_versions(outcome.changes, params)
+    if complaint or not others:
+        return asked, outcome, complaint
+    exact = [f"{name}-{params['version']}" for name in sorted(others)]
+    whole = Transaction([*asked.install, *exact], asked.remove, asked.stream)
+    better, refused = simulate(run, whole, installed)
+    return (asked, outcome, "") if refused else (whole, better, "")
 
 
 def fail(module: AnsibleModule, doing: str, output: str) -> None:
@@ -110,8 +128,7 @@ def transact_by_dnf(module: AnsibleModule, root: Path) -> dict[str, Any]:
         dnf_runner(module, root, view if module.check_mode else None) as run,
     ):
         installed, held = rpm_packages(run, root)
-        transaction = transaction_of(params, run)
-        outcome, complaint = simulate(run, transaction, installed, ["--refresh"] if params["refresh"] else [])
+        transaction, outcome, complaint = simulate_whole(run, params, installed, transaction_of(params, run))
         if complaint:
             fail(module, "install", complaint)
         record = read_record(root)

@@ -26,7 +26,7 @@ def build(directory: Path, *, with_driver: bool = True, key: signing.SigningKey 
     for version in TOOLKIT_VERSIONS:
         packages += rhel_packages.toolkit(version)
     for evr in KERNELS:
-        packages += [*rhel_packages.kernel(evr), rhel_packages.kernel_devel(evr)]
+        packages += [*rhel_packages.kernel(evr), *rhel_packages.kernel_devel(evr)]
     drivers, streams = rhel_driver.repository(DRIVER_VERSIONS, KERNELS[0]) if with_driver else ([], {})
     rpm_repository.publish(
         directory / "repository",

@@ -70,7 +70,7 @@ def lay_out(
     appstream = rhel_packages.appstream()
     for evr in system.kernels:
         base += rhel_packages.kernel(evr)
-        appstream.append(rhel_packages.kernel_devel(evr))
+        appstream += rhel_packages.kernel_devel(evr)
     rpm_repository.publish(rocky / "BaseOS/x86_64/os", base, key, vendor)
     rpm_repository.publish(rocky / "AppStream/x86_64/os", appstream, key, vendor)
     epel = tree / "epel/9/Everything/x86_64"

@@ -92,18 +92,25 @@ def kernel(evr: str) -> list[Package]:
     ]
 
 
-def kernel_devel(evr: str) -> Package:
-    """The headers of a kernel."""
+def kernel_devel(evr: str) -> list[Package]:
+    """The headers of a kernel, and what ties them to its core; of that only one version is installed."""
     source = f"/usr/src/kernels/{evr}.x86_64"
-    return Package(
-        "kernel-devel",
-        evr,
-        provides=("installonlypkg(kernel)",),
-        files={
-            f"{source}/Makefile": PackageFile(f"# Simulated by clusterlab.\nKERNELRELEASE = {evr}.x86_64\n"),
-            f"{source}/include/generated/utsrelease.h": PackageFile(f'#define UTS_RELEASE "{evr}.x86_64"\n'),
-        },
-    )
+    return [
+        Package(
+            "kernel-devel",
+            evr,
+            provides=("installonlypkg(kernel)",),
+            files={
+                f"{source}/Makefile": PackageFile(
+                    f"# Simulated by clusterlab.\nKERNELRELEASE = {evr}.x86_64\n"
+                ),
+                f"{source}/include/generated/utsrelease.h": PackageFile(
+                    f'#define UTS_RELEASE "{evr}.x86_64"\n'
+                ),
+            },
+        ),
+        Package("kernel-devel-matched", evr, requires=(f"kernel-devel = {evr}", f"kernel-core = {evr}")),
+    ]
 
 
 def appstream() -> list[Package]:
@@ -125,10 +132,10 @@ def dkms() -> Package:
     """EPEL's dkms."""
     return Package(
         "dkms",
-        "3.2.1-1.el9",
+        "3.4.1-1.el9",
         "noarch",
-        requires=("gcc", "make"),
-        files={"/usr/sbin/dkms": contents.program("driver/dkms", "3.2.1")},
+        requires=("gcc", "make", "(kernel-devel-matched if kernel-core)"),
+        files={"/usr/sbin/dkms": contents.program("driver/dkms", "3.4.1")},
     )
 
 

@@ -121,7 +121,9 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
     assert (foretold["changed"], foretold["changes"]) == (True, first["changes"])
     assert node.install(node.plan())["changed"] is False
     assert first["changes"]["nvidia-driver (stream)"] == ["", "580-open"]
-    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:580.95.05-1.el9"}
+    names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms", "nvidia-modprobe")
+    # What requires nvidia-modprobe names no version, and a newer one is there.
+    assert node.versions(*names) == {"3:580.95.05-1.el9"}
     assert node.versions("nvidia-fabricmanager", "libnvidia-nscq") == {"580.95.05-1"}
     assert node.locks[:2] == ["# Added by the operator", "bash-0:5.1.8-9.el9.*"]
     assert "nvidia-driver-cuda-3:580.95.05-1.el9.*" in node.locks
@@ -190,6 +192,20 @@ def test_headers_come_for_the_newest_kernel_too(node: Node) -> None:
     assert node.host.run(["rpm", "-q", f"kernel-devel-{NEW}"])[0] == 0
 
 
+def test_no_kernel_comes_along_with_dkms(node: Node) -> None:
+    node.apply()
+    kernels = node.host.run(["rpm", "-qa", "kernel-core", "kernel-devel-matched"])[1].splitlines()
+    assert sorted(kernels) == [f"kernel-core-{OLD}", f"kernel-devel-matched-{OLD}"]
+
+
+def test_the_core_of_another_kernel_is_refused(node: Node) -> None:
+    plan = node.plan()
+    plan.packages.pop(f"kernel-devel-matched-{OLD}")  # what dkms requires, dnf then takes of the newest
+    refused = node.install(plan)
+    assert f"dnf would install kernel-core-{NEW}" in refused["msg"]
+    assert "nvidia-driver-cuda" not in node.host.rpms()
+
+
 def test_somebody_elses_lock_and_driver_are_refused(node: Node) -> None:
     node.apply()
     (node.host.root / OURS).write_text("nvidia-driver-cuda-3:580.95.05-1.el9.*\n")
@@ -236,7 +252,7 @@ def test_a_source_of_dkms_that_is_to_be_added_counts_in_a_simulation(
     (tmp_path / "epel").symlink_to(repository)
     node.settings["dkms_repository_url"] = f"file://{tmp_path}/epel"
     foretold = node.install(plan, check=True)
-    assert foretold["changes"]["dkms"] == ["", "3.2.1-1.el9"]
+    assert foretold["changes"]["dkms"] == ["", "3.4.1-1.el9"]
     assert not list((node.host.root / "etc/yum.repos.d").iterdir())
 
 

@@ -16,7 +16,7 @@ from clusterlab.sources.deb import Link, PackageFile
 DRIVERS, STREAMS = rhel_driver.repository(DRIVER_VERSIONS, ROCKY.kernels[0])
 SYSTEM = [*rhel_packages.release(ROCKY), *rhel_packages.appstream(), rhel_packages.versionlock()]
 for kernel in ROCKY.kernels:
-    SYSTEM += [*rhel_packages.kernel(kernel), rhel_packages.kernel_devel(kernel)]
+    SYSTEM += [*rhel_packages.kernel(kernel), *rhel_packages.kernel_devel(kernel)]
 OTHERS = [rhel_packages.dkms(), *rhel_packages.docker("20.10.24", "1.6.20")]
 for toolkit in TOOLKIT_VERSIONS:
     OTHERS += rhel_packages.toolkit(toolkit)
