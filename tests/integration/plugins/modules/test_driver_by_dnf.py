@@ -243,14 +243,15 @@ def test_a_source_of_dkms_that_is_to_be_added_counts_in_a_simulation(
 ) -> None:
     plan = node.plan()
     (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
-    driver_alone = tmp_path / "cuda"
-    shutil.copytree(repository, driver_alone, ignore=shutil.ignore_patterns("dkms-*", "repodata"))
-    subprocess.run(["createrepo_c", "--quiet", str(driver_alone)], check=True, timeout=60)
-    node.settings["repository_url"] = f"file://{driver_alone}"
-    plan.stream = ""  # this index has no module
+    cuda, epel = tmp_path / "cuda", tmp_path / "epel"
+    shutil.copytree(repository, cuda, ignore=shutil.ignore_patterns("dkms-*", "repodata"))
+    shutil.copytree(repository, epel, ignore=lambda _, names: [n for n in names if not n.startswith("dkms-")])
+    for one in (cuda, epel):
+        subprocess.run(["createrepo_c", "--quiet", str(one)], check=True, timeout=60)
+    node.settings["repository_url"] = f"file://{cuda}"
+    plan.stream = ""  # these indexes have no module
     assert "nvidia_driver_epel_url" in node.install(plan, check=True)["msg"]
-    (tmp_path / "epel").symlink_to(repository)
-    node.settings["dkms_repository_url"] = f"file://{tmp_path}/epel"
+    node.settings["dkms_repository_url"] = f"file://{epel}"
     foretold = node.install(plan, check=True)
     assert foretold["changes"]["dkms"] == ["", "3.4.1-1.el9"]
     assert not list((node.host.root / "etc/yum.repos.d").iterdir())
