@@ -67,7 +67,9 @@ def test_driver_toolkit_and_docker_come_by_dnf_and_other_branches_too(rocky: Run
     locked = rocky.ssh("gpu01", "sudo dnf -q versionlock list")
     for name in ("nvidia-driver-cuda-3:580.95.05", "docker-ce-3:", "kernel-core-0:5.14.0-570.12.1"):
         assert name in locked
-    assert rocky.ssh("gpu01", "sudo dnf -q --refresh check-update") == ""  # newer drivers and kernels are there
+    assert (
+        rocky.ssh("gpu01", "sudo dnf -q --refresh check-update") == ""
+    )  # newer drivers and kernels are there
     assert applied(rocky, "--full")["changed"] == 0
 
     version = f"nvidia_driver_version: {VERSION}\n"

@@ -28,7 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     key = signing.ensure(directory / "key")
     everything = rpm_archive.build(directory / "made", key=key)
     (directory / "gpg").write_bytes(key.armored.read_bytes())
-    for path in ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64"):
+    paths = ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64")
+    for path in (*paths, "epel/9/Everything/x86_64"):
         link = directory / path
         link.parent.mkdir(parents=True)
         link.symlink_to(everything)
@@ -37,6 +38,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "nvidia_driver_repository_url": f"{url}/cuda",
         "nvidia_driver_repository_key_url": f"{url}/gpg",
         "nvidia_driver_repository_key_fingerprints": pinned,
+        "nvidia_driver_epel_url": f"{url}/epel",
+        "nvidia_driver_epel_key_url": f"{url}/gpg",
+        "nvidia_driver_epel_key_fingerprints": pinned,
         "nvidia_driver_kernel_header_packages": ["kernel-devel"],
         "nvidia_driver_load": False,
         "nvidia_driver_fabric_manager": "true",
@@ -83,6 +87,7 @@ def test_the_road_of_a_gpu_node_in_check_mode_for_real_again_and_to_another_bran
     bundle = host.root / "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
     assert "QUJD" in bundle.read_text()
     assert (host.root / "etc/docker/certs.d/registry01:5000/ca.crt").exists()
+    assert "includepkgs=dkms\n" in (host.root / "etc/yum.repos.d/clusterctl-epel.repo").read_text()
 
     again, output = host.play(road, site)
     assert (again.get("failed"), again.get("changed")) == (0, 0), output[-4000:]
@@ -93,11 +98,15 @@ def test_the_road_of_a_gpu_node_in_check_mode_for_real_again_and_to_another_bran
 
 def test_preflight_asks_for_epel_and_the_registry_is_refused(site: dict[str, Any], tmp_path: Path) -> None:
     host = RhelRoot(tmp_path, [])
-    found, output = host.play([role("preflight")], {**site, "preflight_report_only": True})
+    report = {**site, "preflight_report_only": True}
+    found, output = host.play([role("preflight")], {**report, "nvidia_driver_epel_url": ""})
     assert found.get("failed") == 0, output[-4000:]
     assert "dkms" in output
     assert "dnf install epel-release" in output
     assert "operating system" not in output
+    added, output = host.play([role("preflight")], report)
+    assert added.get("failed") == 0, output[-4000:]
+    assert "dkms" not in output
     registry = {**site, "registry_hostname": "registry01"}
     refused, output = host.play([role("registry")], registry)
     assert refused.get("failed") == 1

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 from clusterlab.sources import driver_packages, rpm_scripts, ubuntu_kernel
 from clusterlab.sources.deb import PackageFile
-from clusterlab.sources.rpm import Package
+from clusterlab.sources.rpm import RpmPackage
 from clusterlab.sources.rpm_repository import Stream
 
 MODULE = "nvidia-driver"
 OPEN, PROPRIETARY = "kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms"
 
 
-def repository(drivers: Sequence[str], kernel: str) -> tuple[list[Package], dict[str, Stream]]:
+def repository(drivers: Sequence[str], kernel: str) -> tuple[list[RpmPackage], dict[str, Stream]]:
     """All packages of these driver versions, and the module's streams.
 
     kernel: the one for which NVIDIA has compiled modules, such as 5.14.0-570.12.1.el9_6.
     """
-    packages, artifacts = [], dict[str, list[Package]]()
+    packages, artifacts = [], dict[str, list[RpmPackage]]()
     for version in drivers:
         common, of_streams = _common(version), _of_streams(version, kernel)
         packages += [*common, *(one for own in of_streams.values() for one in own)]
@@ -36,7 +36,7 @@ def repository(drivers: Sequence[str], kernel: str) -> tuple[list[Package], dict
     return packages, streams
 
 
-def _common(version: str) -> list[Package]:
+def _common(version: str) -> list[RpmPackage]:
     """What all streams of a branch share."""
     branch, exact, evr = version.split(".", maxsplit=1)[0], f"3:{version}", f"3:{version}-1.el9"
     contents = {package.name: package.files for package in driver_packages.packages(version)}
@@ -49,44 +49,44 @@ def _common(version: str) -> list[Package]:
     )
     parts = ("nvidia-driver-cuda-libs", "nvidia-kmod-common", "nvidia-persistenced", "libnvidia-ml")
     return [
-        Package(
+        RpmPackage(
             "nvidia-driver-cuda-libs",
             evr,
             files={path: item for name in libraries for path, item in contents[name].items()},
         ),
-        Package("libnvidia-ml", evr, files=contents["libnvidia-ml1"]),
-        Package("nvidia-modprobe", evr, files=contents["nvidia-modprobe"]),
-        Package(
+        RpmPackage("libnvidia-ml", evr, files=contents["libnvidia-ml1"]),
+        RpmPackage("nvidia-modprobe", evr, files=contents["nvidia-modprobe"]),
+        RpmPackage(
             "nvidia-persistenced",
             evr,
             files=contents["nvidia-persistenced"],
             scripts=rpm_scripts.service("nvidia-persistenced.service", restart=True),
         ),
-        Package(
+        RpmPackage(
             "nvidia-kmod-common",
             evr,
             "noarch",
             ("linux-firmware", "nvidia-modprobe", f"nvidia-kmod = {exact}"),
             files={**contents["nvidia-kernel-support"], **contents["firmware-nvidia-gsp"]},
         ),
-        Package(
+        RpmPackage(
             "nvidia-driver-cuda",
             evr,
             requires=tuple(f"{name} = {exact}" for name in parts),
             files=contents["nvidia-driver-cuda"],
         ),
-        Package("nvidia-driver", evr, requires=(f"nvidia-kmod-common = {exact}",)),
-        Package(
+        RpmPackage("nvidia-driver", evr, requires=(f"nvidia-kmod-common = {exact}",)),
+        RpmPackage(
             manager,
             f"{version}-1",
             files=contents[f"nvidia-fabricmanager-{branch}"],
             scripts=rpm_scripts.service("nvidia-fabricmanager.service"),
         ),
-        Package(nscq, f"{version}-1", files=contents[f"libnvidia-nscq-{branch}"]),
+        RpmPackage(nscq, f"{version}-1", files=contents[f"libnvidia-nscq-{branch}"]),
     ]
 
 
-def _of_streams(version: str, kernel: str) -> dict[str, list[Package]]:
+def _of_streams(version: str, kernel: str) -> dict[str, list[RpmPackage]]:
     """The packages that a stream of the branch has by itself."""
     branch, exact, evr = version.split(".", maxsplit=1)[0], f"3:{version}", f"3:{version}-1.el9"
     provides = (f"nvidia-kmod = {exact}",)
@@ -96,14 +96,14 @@ def _of_streams(version: str, kernel: str) -> dict[str, list[Package]]:
     return {
         f"{branch}-open": [
             _dkms(OPEN, version, "nvidia-open", "open", PROPRIETARY),
-            Package("nvidia-open", evr, "noarch", (*whole, f"{OPEN} = {exact}")),
+            RpmPackage("nvidia-open", evr, "noarch", (*whole, f"{OPEN} = {exact}")),
         ],
         f"{branch}-dkms": [
             _dkms(PROPRIETARY, version, "nvidia", "proprietary", OPEN),
-            Package("cuda-drivers", evr, "noarch", (*whole, f"{PROPRIETARY} = {exact}")),
+            RpmPackage("cuda-drivers", evr, "noarch", (*whole, f"{PROPRIETARY} = {exact}")),
         ],
         branch: [
-            Package(
+            RpmPackage(
                 f"kmod-nvidia-{version}-{built}",
                 f"3:{version}-3.{number}",
                 requires=(f"(kernel = {kernel} if kernel)",),
@@ -120,9 +120,9 @@ def _of_streams(version: str, kernel: str) -> dict[str, list[Package]]:
     }
 
 
-def _dkms(name: str, version: str, module: str, flavor: str, other: str) -> Package:
+def _dkms(name: str, version: str, module: str, flavor: str, other: str) -> RpmPackage:
     source = f"/usr/src/{module}-{version}"
-    return Package(
+    return RpmPackage(
         name,
         f"3:{version}-1.el9",
         "noarch",

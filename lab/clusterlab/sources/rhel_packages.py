@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clusterlab.sources import contents, other_packages, rpm_scripts
 from clusterlab.sources.deb import Link, PackageFile
-from clusterlab.sources.rpm import Package
+from clusterlab.sources.rpm import RpmPackage
 from clusterlab.systems import RockyPersonality
 
 SELINUX = "container-selinux >= 2:2.74"
@@ -56,30 +56,30 @@ REFRESH = {
 GROUP = "getent group docker >/dev/null || groupadd --system docker\n"
 
 
-def release(system: RockyPersonality) -> list[Package]:
+def release(system: RockyPersonality) -> list[RpmPackage]:
     """What is installed on a fresh host: what its programs are, and which release it is."""
     own = f"{system.version_id}-1.3.el9"
     return [
-        Package(
+        RpmPackage(
             "rocky-release", own, "noarch",
             provides=(f"system-release = {own}", "system-release(releasever) = 9", "redhat-release = 9"),
         ),
-        Package("bash", "5.1.8-9.el9", provides=("/bin/sh", "/bin/bash")),
-        Package("systemd", "252-51.el9_6.1"),
-        Package("iptables-nft", "1.8.10-11.el9_5", provides=("iptables = 1.8.10-11.el9_5",)),
-        Package("linux-firmware", "20250314-153.el9_6", "noarch"),
-        Package("gcc", "11.5.0-5.el9_5"),
-        Package("make", "1:4.3-8.el9"),
+        RpmPackage("bash", "5.1.8-9.el9", provides=("/bin/sh", "/bin/bash")),
+        RpmPackage("systemd", "252-51.el9_6.1"),
+        RpmPackage("iptables-nft", "1.8.10-11.el9_5", provides=("iptables = 1.8.10-11.el9_5",)),
+        RpmPackage("linux-firmware", "20250314-153.el9_6", "noarch"),
+        RpmPackage("gcc", "11.5.0-5.el9_5"),
+        RpmPackage("make", "1:4.3-8.el9"),
     ]  # fmt: skip
 
 
-def kernel(evr: str) -> list[Package]:
+def kernel(evr: str) -> list[RpmPackage]:
     """A kernel that is installed next to others, such as 5.14.0-570.12.1.el9_6."""
     full = f"{evr}.x86_64"
     beside = ("installonlypkg(kernel)",)
     return [
-        Package("kernel", evr, requires=(f"kernel-core = {evr}",), provides=beside),
-        Package(
+        RpmPackage("kernel", evr, requires=(f"kernel-core = {evr}",), provides=beside),
+        RpmPackage(
             "kernel-core",
             evr,
             provides=beside,
@@ -92,11 +92,11 @@ def kernel(evr: str) -> list[Package]:
     ]
 
 
-def kernel_devel(evr: str) -> list[Package]:
+def kernel_devel(evr: str) -> list[RpmPackage]:
     """The headers of a kernel, and what ties them to its core; of that only one version is installed."""
     source = f"/usr/src/kernels/{evr}.x86_64"
     return [
-        Package(
+        RpmPackage(
             "kernel-devel",
             evr,
             provides=("installonlypkg(kernel)",),
@@ -109,28 +109,28 @@ def kernel_devel(evr: str) -> list[Package]:
                 ),
             },
         ),
-        Package("kernel-devel-matched", evr, requires=(f"kernel-devel = {evr}", f"kernel-core = {evr}")),
+        RpmPackage("kernel-devel-matched", evr, requires=(f"kernel-devel = {evr}", f"kernel-core = {evr}")),
     ]
 
 
-def appstream() -> list[Package]:
+def appstream() -> list[RpmPackage]:
     """What AppStream has that Docker's packages need, or that is in their way."""
     return [
-        Package("container-selinux", "4:2.235.0-1.el9_6", "noarch"),
-        Package("runc", "4:1.2.5-1.el9"),
-        Package("podman", "4:5.4.0-1.el9", requires=("runc",)),
-        Package("nvidia-gpu-firmware", "20250812-151.4.el9", "noarch"),
+        RpmPackage("container-selinux", "4:2.235.0-1.el9_6", "noarch"),
+        RpmPackage("runc", "4:1.2.5-1.el9"),
+        RpmPackage("podman", "4:5.4.0-1.el9", requires=("runc",)),
+        RpmPackage("nvidia-gpu-firmware", "20250812-151.4.el9", "noarch"),
     ]
 
 
-def versionlock(files: Mapping[str, Path] | None = None) -> Package:
+def versionlock(files: Mapping[str, Path] | None = None) -> RpmPackage:
     """dnf's plugin that holds versions; `files` are those of Debian's dnf-plugins-core."""
-    return Package("python3-dnf-plugin-versionlock", "4.3.0-20.el9", "noarch", files=files or {})
+    return RpmPackage("python3-dnf-plugin-versionlock", "4.3.0-20.el9", "noarch", files=files or {})
 
 
-def dkms() -> Package:
+def dkms() -> RpmPackage:
     """EPEL's dkms."""
-    return Package(
+    return RpmPackage(
         "dkms",
         "3.4.1-1.el9",
         "noarch",
@@ -141,19 +141,19 @@ def dkms() -> Package:
 
 def docker(
     version: str, containerd: str, files: Mapping[str, Mapping[str, Path]] | None = None
-) -> list[Package]:
+) -> list[RpmPackage]:
     """Docker CE and containerd.io; `files` are Debian's programs by package and path."""
     programs = files or {}
     return [
-        Package(
+        RpmPackage(
             "docker-ce",
             f"3:{version}-1.el9",
             requires=(SELINUX, "containerd.io >= 1.6.4", "docker-ce-cli", "iptables", "systemd"),
             files={**programs.get("docker-ce", {}), f"{UNITS}/docker.service": PackageFile(DOCKER_SERVICE)},
             scripts={"pre": GROUP, **rpm_scripts.service("docker.service docker.socket", restart=True)},
         ),
-        Package("docker-ce-cli", f"1:{version}-1.el9", files=programs.get("docker-ce-cli", {})),
-        Package(
+        RpmPackage("docker-ce-cli", f"1:{version}-1.el9", files=programs.get("docker-ce-cli", {})),
+        RpmPackage(
             "containerd.io",
             f"{containerd}-3.1.el9",
             requires=(SELINUX,),
@@ -167,7 +167,7 @@ def docker(
     ]
 
 
-def toolkit(version: str) -> list[Package]:
+def toolkit(version: str) -> list[RpmPackage]:
     """NVIDIA Container Toolkit of one version; every RPM of it has the files of the Debian package."""
     found = {package.name: package.files for package in other_packages.toolkit(version)}
     exact = f"{version}-1"
@@ -180,6 +180,6 @@ def toolkit(version: str) -> list[Package]:
     refresh = any("nvidia-cdi-refresh" in path for path in found["nvidia-container-toolkit-base"])
     scripts = {"nvidia-container-toolkit-base": REFRESH if refresh else {}}
     return [
-        Package(name, exact, requires=needs.get(name, ()), files=files, scripts=scripts.get(name, {}))
+        RpmPackage(name, exact, requires=needs.get(name, ()), files=files, scripts=scripts.get(name, {}))
         for name, files in found.items()
     ]

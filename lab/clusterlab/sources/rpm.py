@@ -25,7 +25,7 @@ MACROS = {
     "_build_id_links": "none",
     "_binaries_in_noarch_packages_terminate_build": "0",
     "_binary_payload": "w1.gzdio",
-    "_buildhost": "lab.invalid",
+    "_buildhost": "depot.invalid",
     "use_source_date_epoch_as_buildtime": "1",
     "clamp_mtime_to_source_date_epoch": "1",
     "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
@@ -33,7 +33,7 @@ MACROS = {
 
 
 @dataclass(frozen=True)
-class Package:
+class RpmPackage:
     """One RPM. `evr` is [epoch:]version-release.
 
     files: by absolute path; a Path is a file of this machine, copied with its mode. scripts: by rpm's name,
@@ -69,7 +69,7 @@ class Package:
         _, version, release = self.parts
         return f"{self.name}-{version}-{release}.{self.arch}.rpm"
 
-    def empty(self) -> Package:
+    def empty(self) -> RpmPackage:
         """The same package by name, version and relations, with nothing in it."""
         return replace(self, files={}, scripts={})
 
@@ -79,7 +79,7 @@ def merged(path: str) -> str:
     return f"/usr{path}" if path.startswith(("/lib/", "/bin/", "/sbin/")) else path
 
 
-def stanza(package: Package) -> list[str]:
+def stanza(package: RpmPackage) -> list[str]:
     """The package as a part of a spec file."""
     epoch, version, release = package.parts
     lines = [f"%package -n {package.name}", f"Summary: {package.summary}"]
@@ -99,9 +99,9 @@ def stanza(package: Package) -> list[str]:
     return lines
 
 
-def rounds(packages: Iterable[Package]) -> list[list[Package]]:
+def rounds(packages: Iterable[RpmPackage]) -> list[list[RpmPackage]]:
     """The packages in groups that one spec file can have: each name and each path once."""
-    groups: list[tuple[set[str], list[Package]]] = []
+    groups: list[tuple[set[str], list[RpmPackage]]] = []
     for package in packages:
         taken = {package.name, *map(merged, package.files)}
         free = next((group for group in groups if not group[0] & taken), None)
@@ -112,7 +112,7 @@ def rounds(packages: Iterable[Package]) -> list[list[Package]]:
     return [group for _, group in groups]
 
 
-def build(packages: Iterable[Package], directory: Path, vendor: str) -> list[Path]:
+def build(packages: Iterable[RpmPackage], directory: Path, vendor: str) -> list[Path]:
     """Build the RPMs into the directory and return their paths.
 
     Raises ClusterctlError (``lab.package-failed``) where rpmbuild fails.
@@ -128,7 +128,7 @@ def build(packages: Iterable[Package], directory: Path, vendor: str) -> list[Pat
     return made
 
 
-def _build_group(group: list[Package], work: Path, directory: Path, vendor: str) -> None:
+def _build_group(group: list[RpmPackage], work: Path, directory: Path, vendor: str) -> None:
     stage = work / "stage"
     stage.mkdir()
     for package in group:
@@ -137,7 +137,7 @@ def _build_group(group: list[Package], work: Path, directory: Path, vendor: str)
     head = ["Name: clusterlab", "Version: 1", "Release: 1", f"Vendor: {vendor}", "License: none"]
     head += [f"Summary: {SIMULATED}", "%description", SIMULATED]
     head += ["%install", f"mkdir -p %{{buildroot}} && cp -a {stage}/. %{{buildroot}}/"]
-    spec = work / "packages.spec"
+    spec = work / "rpms.spec"
     spec.write_text("\n".join([*head, *(line for one in group for line in stanza(one))]) + "\n")
     macros = {**MACROS, "_topdir": str(work / "top"), "_rpmdir": str(directory)}
     options = [word for key, value in macros.items() for word in ("--define", f"{key} {value}")]

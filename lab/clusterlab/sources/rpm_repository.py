@@ -14,13 +14,13 @@ from clusterlab.sources import rpm, signing
 class Stream:
     """A stream of a module: its packages, and the profiles' packages by name."""
 
-    packages: Sequence[rpm.Package]
+    packages: Sequence[rpm.RpmPackage]
     profiles: Mapping[str, Sequence[str]]
 
 
 def publish(
     directory: Path,
-    packages: Sequence[rpm.Package],
+    packages: Sequence[rpm.RpmPackage],
     key: signing.SigningKey,
     vendor: str,
     *,

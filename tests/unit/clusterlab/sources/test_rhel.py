@@ -23,7 +23,7 @@ for toolkit in TOOLKIT_VERSIONS:
 EVERYTHING = [*SYSTEM, *OTHERS, *DRIVERS]
 
 
-def unserved(packages: Iterable[rpm.Package], served: Iterable[rpm.Package]) -> set[str]:
+def unserved(packages: Iterable[rpm.RpmPackage], served: Iterable[rpm.RpmPackage]) -> set[str]:
     """Requirements without a package of that name, or without one of exactly that version."""
     versions: dict[str, set[str]] = {}
     for package in served:
@@ -86,7 +86,7 @@ def test_packages_that_are_built_together_share_no_name_and_no_path() -> None:
 
 
 def test_a_spec_keeps_operators_files_and_escapes_what_rpm_would_expand() -> None:
-    package = rpm.Package(
+    package = rpm.RpmPackage(
         "a", "2:1.0-3.el9", "noarch", files={"/etc/a.conf": PackageFile("x"), "/lib/a": Link("b")},
         scripts={"post": "printf '%s' x\n"},
     )  # fmt: skip
