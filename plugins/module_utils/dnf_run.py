@@ -37,6 +37,8 @@ OURS = {
 }
 VIEW = "clusterctl-view"
 # Messages of dnf that mean that it could not read a repository.
+# Said on every host that has the plugin not yet, or no longer.
+NO_PLUGIN = "No matches found for the following disable plugin patterns"
 UNREAD = ("Failed to download metadata", "Errors during downloading metadata", "Cannot download repomd.xml")
 
 
@@ -172,6 +174,7 @@ def _comparable(url: str) -> tuple[str, str, str]:
 def explain(output: str) -> str:
     """The lines of dnf's complaint that say something, shortened to fit a message."""
     lines = [line.strip() for line in mask_urls(output).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(NO_PLUGIN)]
     problems = [
         line for line in lines if line.startswith(("Error:", "Problem", "- ", "No match", "nothing "))
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ from .validating import validated
 
 pytestmark = [pytest.mark.lab, pytest.mark.drawn("personalities", "rocky9"), pytest.mark.timeout(2400)]
 
+# From the middle of the driver's packages on; there is no pkill on the host.
+KILL_DNF = """
+until [ -e /usr/bin/nvidia-modprobe ]; do sleep 0.02; done
+for process in /proc/[0-9]*; do
+    if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[d]nf .*shell'; then kill -9 ${process#/proc/}; fi
+done
+"""
 VERSION, OTHER_BRANCH = "580.95.05", "570.148.08"
 
 
@@ -57,9 +65,23 @@ def test_it_is_a_rocky_to_everything_that_asks(rocky: RunningLab) -> None:
     assert rocky.ssh("registry01", ". /etc/os-release; echo $ID $VERSION_ID") == "debian 12"
 
 
-def test_driver_toolkit_and_docker_come_by_dnf_and_other_branches_too(rocky: RunningLab) -> None:
+def test_a_transaction_that_is_killed_is_completed_by_the_next_apply(rocky: RunningLab) -> None:
     rocky.done("preflight")
+    with subprocess.Popen(["docker", "exec", rocky.container("gpu01"), "sh", "-c", KILL_DNF]) as killer:
+        failed = rocky.clusterctl("apply", "--yes")
+        assert killer.wait(timeout=10) == 0
+    assert failed.returncode == 1
+    assert "dnf ended with -9" in " ".join(failed.stderr.split())
+    half = rocky.ssh("gpu01", "rpm -q nvidia-modprobe nvidia-driver-cuda", check=False)
+    assert "nvidia-modprobe-580.95.05" in half
+    assert "nvidia-driver-cuda is not installed" in half
     assert applied(rocky)["changed"] > 0
+    assert set(drivers(rocky).values()) == {VERSION, "580-open"}
+    assert applied(rocky)["changed"] == 0
+
+
+def test_driver_toolkit_and_docker_come_by_dnf_and_other_branches_too(rocky: RunningLab) -> None:
+    applied(rocky)
     expected = {"rpm": VERSION, "kernel": VERSION, "nvidia-smi": VERSION, "fabric_manager": VERSION}
     assert drivers(rocky) == {**expected, "stream": "580-open"}
     listed = rocky.ssh("gpu01", f"sudo docker run --rm --gpus all {image(rocky)} nvidia-smi -L")
