@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.drawn("personalities", "rocky9"), pyt
 KILL_DNF = """
 until [ -e /usr/bin/nvidia-modprobe ]; do sleep 0.02; done
 for process in /proc/[0-9]*; do
-    if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[d]nf .*shell'; then kill -9 ${process#/proc/}; fi
+    ! tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[d]nf .*shell' || kill -9 ${process#/proc/}
 done
 """
 VERSION, OTHER_BRANCH = "580.95.05", "570.148.08"
