@@ -263,7 +263,16 @@ def _unversioned(packages: dict[str, Any], request: Request, facts: Facts) -> li
             for kernel in facts.kernels
             if not facts.headers.get(kernel)
         ]
+        names += _with_dkms(packages.get("with_dkms", ""), request, facts)
     return names
+
+
+def _with_dkms(form: str, request: Request, facts: Facts) -> list[str]:
+    """The package that dkms requires besides headers, for the newest kernel; none where one is installed."""
+    stem = form.partition("{")[0]
+    if not form or request.kernel_header_packages or any(name.startswith(stem) for name in facts.installed):
+        return []
+    return [form.format(kernel=facts.kernels[-1])]
 
 
 def _branch_of(name: str) -> str:

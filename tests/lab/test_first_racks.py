@@ -21,7 +21,7 @@ from tests.support.rhel_root import RhelRoot, changes, role, site_settings
 from . import rack_states, site_proxy
 from .conftest import KEEP_VARIABLE, REPOSITORY, bring_up, json_lines, must_be_good
 from .on_node import INSTALLS, Apply, until
-from .rack import FIRST, NODE, PARTS, Rack
+from .rack import FIRST, NODE, OTHER_BRANCH, PARTS, Rack
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
@@ -232,7 +232,7 @@ def test_c_rocky_with_selinux_and_firewalld(tmp_path: Path) -> None:
     again, output = host.play(road, {**settings, "nvidia_driver_version": "580.95.05"})
     assert (again.get("failed"), again.get("changed")) == (0, 0), output[-4000:]
     step("580.105.08")
-    step("570.172.08")
+    step(OTHER_BRANCH)
     assert step("580.95.05") == first
 
 

@@ -46,21 +46,26 @@ def test_the_road_of_a_gpu_node_in_check_mode_for_real_again_and_to_another_bran
     bundle = host.root / "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
     assert "QUJD" in bundle.read_text()
     assert (host.root / "etc/docker/certs.d/registry01:5000/ca.crt").exists()
+    assert "includepkgs=dkms\n" in (host.root / "etc/yum.repos.d/clusterctl-epel.repo").read_text()
 
     again, output = host.play(road, site)
     assert (again.get("failed"), again.get("changed")) == (0, 0), output[-4000:]
     other, output = host.play(road[:1], {**site, "nvidia_driver_branch": "570", "nvidia_driver_version": ""})
     assert other.get("failed") == 0, output[-4000:]
-    assert "nvidia-driver-cuda-570.172.08" in host.run("rpm -qa")
+    assert "nvidia-driver-cuda-570.148.08" in host.run("rpm -qa")
 
 
 def test_preflight_asks_for_epel_and_the_registry_is_refused(site: dict[str, Any], tmp_path: Path) -> None:
     host = RhelRoot(tmp_path, [])
-    found, output = host.play([role("preflight")], {**site, "preflight_report_only": True})
+    report = {**site, "preflight_report_only": True}
+    found, output = host.play([role("preflight")], {**report, "nvidia_driver_epel_url": ""})
     assert found.get("failed") == 0, output[-4000:]
     assert "dkms" in output
     assert "dnf install epel-release" in output
     assert "operating system" not in output
+    added, output = host.play([role("preflight")], report)
+    assert added.get("failed") == 0, output[-4000:]
+    assert "dkms" not in output
     registry = {**site, "registry_hostname": "registry01"}
     refused, output = host.play([role("registry")], registry)
     assert refused.get("failed") == 1

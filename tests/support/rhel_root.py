@@ -18,6 +18,8 @@ from typing import Any
 from tests.support import rpm_archive
 from tests.support.tree import ROOT
 
+from clusterlab.sources import signing
+
 RELEASE = "Rocky Linux release 9.6 (Blue Onyx)\n"
 OS_RELEASE = (
     'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\n'
@@ -145,20 +147,23 @@ def role(name: str, tasks_from: str = "main") -> dict[str, Any]:
 
 def site_settings(directory: Path) -> dict[str, Any]:
     """Repositories of a site, as settings: NVIDIA's, Docker's and the toolkit's, with a key of the site."""
-    key = rpm_archive.SigningKey.make(directory / "gnupg")
+    key = signing.ensure(directory / "key")
     everything = rpm_archive.build(directory / "made", key=key)
-    key.sign_index(everything)
-    (directory / "gpg").write_bytes(key.public)
+    (directory / "gpg").write_bytes(key.armored.read_bytes())
     (directory / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n")
-    for path in ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64"):
+    paths = ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64")
+    for path in (*paths, "epel/9/Everything/x86_64"):
         link = directory / path
         link.parent.mkdir(parents=True)
         link.symlink_to(everything)
-    url, pinned = f"file://{directory}", [key.fingerprint]
+    url, pinned = f"file://{directory}", [signing.fingerprint(key)]
     return {
         "nvidia_driver_repository_url": f"{url}/cuda",
         "nvidia_driver_repository_key_url": f"{url}/gpg",
         "nvidia_driver_repository_key_fingerprints": pinned,
+        "nvidia_driver_epel_url": f"{url}/epel",
+        "nvidia_driver_epel_key_url": f"{url}/gpg",
+        "nvidia_driver_epel_key_fingerprints": pinned,
         "nvidia_driver_kernel_header_packages": ["kernel-devel"],
         "nvidia_driver_load": False,
         "nvidia_driver_fabric_manager": "true",
