@@ -83,9 +83,9 @@ class Check:
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
     ``severity`` says what a failure means; ``counters`` are parts of the probe that are read once more after
-    the run's jobs. ``quantities`` is what a sentence calls its figures. ``scale`` plants figures beside each of
-    their limits (`checks/support/seeding_limits.py`), in what ``prepare`` makes of the healthy sample where that
-    alone limits not all of them.
+    the run's jobs. ``quantities`` is what a sentence calls its figures. ``scale`` plants figures beside each
+    of their limits (`checks/support/seeding_limits.py`), in what ``prepare`` makes of the healthy sample if
+    that alone does not limit all of them.
     """
 
     id: str
@@ -250,7 +250,7 @@ def _kind(evidence: Evidence, subject: Subject) -> Hashable:
 
 
 def _with_figures(check: Check, finding: Finding, judged: Sequence[Judged]) -> Finding:
-    """What was found, as its figures turn it: of a pass, a warning or what is not known whole they make a failure."""
+    """What was found, as its figures turn it: a pass, a warning or what is not known may fail by them."""
     if not judged:
         return finding
     wrong = [one for one in judged if one.verdict is Verdict.FAIL]

@@ -41,7 +41,7 @@ class PeerLink:
 
 @dataclass(frozen=True)
 class NodeLinks:
-    """Every link of a node by both GPUs' numbers, and the limits of a good one; why some could not be read."""
+    """Every link of a node by both GPUs' numbers, the limits of a good one, why some could not be read."""
 
     links: Mapping[tuple[int, int], PeerLink]
     limit_gbps: float | None

@@ -258,9 +258,7 @@ def _scaling(program: str) -> Scale:
             for part, subject in (("within", Subject(rank.node)), ("across", GROUP)):
                 run = verdict[part].get(program)
                 if run is not None and subject in factors:
-                    text = seeding_figures.scale_nccl_tests_text(
-                        run["text"], program, size, factors[subject]
-                    )
+                    text = seeding_figures.scale_nccl_tests_text(run["text"], program, size, factors[subject])
                     run["text"] = text
 
         return seeding.verdicts(JOB, change)

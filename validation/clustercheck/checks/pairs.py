@@ -83,7 +83,9 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
 
 
 def _scale(_metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
-    pairs = [(slow_pairs((str(pair.node), str(pair.peer)), factor=factor)) for pair, factor in factors.items()]
+    pairs = [
+        (slow_pairs((str(pair.node), str(pair.peer)), factor=factor)) for pair, factor in factors.items()
+    ]
     return seeding.chain(*pairs)
 
 

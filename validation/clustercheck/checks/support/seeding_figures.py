@@ -57,7 +57,9 @@ def scale_write_text(text: str, factor: float) -> str:
         size, iterations, _peak, average, _rate = match[0].split()
         gbps = float(average) * factor
         of_messages = gbps / (int(size) * 8e-3)
-        return f" {size}    {iterations}             {gbps:.2f}             {gbps:.2f}\t\t     {of_messages:.6f}"
+        return (
+            f" {size}    {iterations}             {gbps:.2f}             {gbps:.2f}\t\t     {of_messages:.6f}"
+        )
 
     return re.sub(rf"^ {SIZE_BYTES} .*$", row, text, flags=re.MULTILINE)
 
