@@ -202,7 +202,7 @@ def _scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
             for target in answer["gbps"]:
                 answer["gbps"][target] *= factor_of(factors, rank.node, gpu, places.index(target))
 
-    return seeding.verdicts(JOB, change)
+    return seeding.verdicts(JOB, change, factors)
 
 
 CHECK = Check(

@@ -237,7 +237,7 @@ def _scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
         for number, link in enumerate(verdict["peers"].values()):
             link[key] *= factor_of(factors, rank.node, own, number + (number >= own))
 
-    return seeding.verdicts(JOB, change)
+    return seeding.verdicts(JOB, change, factors)
 
 
 _SEED = seeding_gpus.Seeds(JOB)

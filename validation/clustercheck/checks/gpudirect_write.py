@@ -218,7 +218,7 @@ def _scale(_metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
             if (factor := factors.get(Subject(rank.node, each["gpu"]))) is not None:
                 each["text"] = seeding_figures.scale_write_text(each["text"], factor)
 
-    return seeding.verdicts(JOB, change)
+    return seeding.verdicts(JOB, change, factors)
 
 
 _GPU = Subject("gpu02", 2)

@@ -261,7 +261,7 @@ def _scaling(program: str) -> Scale:
                     text = seeding_figures.scale_nccl_tests_text(run["text"], program, size, factors[subject])
                     run["text"] = text
 
-        return seeding.verdicts(JOB, change)
+        return seeding.verdicts(JOB, change, factors)
 
     return scale
 
