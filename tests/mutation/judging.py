@@ -18,6 +18,9 @@ from tests.mutation.mutants import Mutant
 from tests.support.tree import ROOT
 
 UNIT_TESTS = ROOT / "tests" / "unit" / "clustercheck"
+SEARCHES = (
+    "tests/locate/test_search.py"  # isolation as a whole: most of its modules have no test of their own
+)
 SLOW = (
     "test_golden_verdicts.py",
     "test_selftest.py",
@@ -86,4 +89,5 @@ def unit_tests_of(file: str) -> list[str]:
     naming = [name for name, text in _texts().items() if names.search(text)]
     modules = [f"from {name.removesuffix('.py').replace('/', '.')} import" for name in naming]
     using = [name for name, text in _texts().items() if any(module in text for module in modules)]
-    return [*dict.fromkeys([*naming, *using]), *twice]
+    searches = [SEARCHES] if path.parent.name == "locate" else []
+    return [*dict.fromkeys([*naming, *using]), *twice, *searches]

@@ -12,15 +12,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCES = ("checks/*.py", "checks/support/*.py", "expect/*.py")
-DATA = ("expect/*.yml", "expect/profiles/*.yml")
+SOURCES = (
+    "checks/*.py",
+    "checks/support/*.py",
+    "expect/*.py",
+    "locate/*.py",
+    "result/changes.py",
+    "jobs/*.py",
+)
+# What these do hangs on a framework or a GPU: of them the constants alone.
+LIMITS_ALONE = "jobs/"
+SUITES = "running/suites.yml"
+DATA = ("expect/*.yml", "expect/profiles/*.yml", SUITES)
 # Data that a limit is made of; others say where it counts, or are names.
 FIGURES = (
     "value", "tolerance", "floor", "bad_below", "from_bytes", "from_bytes_per_rank", "link_gbps", "links",
-    "memory_gib", "generation", "width", "nvswitches",
+    "memory_gib", "generation", "width", "nvswitches", "least", "speed", "memory", "peak_ratio",
 )  # fmt: skip
 _LINE = re.compile(rf"^[ -]*(?P<key>{'|'.join(FIGURES)}): (?P<number>\d+(?:\.\d+)?)$", re.MULTILINE)
 _FLOORS = re.compile(r"^ *floors: \{[^}]*\}", re.MULTILINE)
+_OF_A_JOB = re.compile(r"^ *arguments: \{.*\b(?P<key>tolerance): (?P<number>\d+\.\d+)\b", re.MULTILINE)
 _OF_RAILS = re.compile(r"(?P<key>\d+): (?P<number>0?\.\d+)")
 # Functions that plant faults: the self-test's own, not what it tests.
 _SEEDING = re.compile(r"\bInject\b|\bSeededFault\b|\bRaw\b|\braw\b|-> Evidence\b")
@@ -64,7 +75,10 @@ def _named_apart(found: Iterator[Mutant]) -> Iterator[Mutant]:
 
 
 def of_data(file: str, text: str) -> Iterator[Mutant]:
-    """Figures of a YAML file, each halved and doubled."""
+    """Figures of a YAML file, each halved and doubled; of suites what their jobs tolerate."""
+    if file == SUITES:
+        yield from _of_suites(text)
+        return
     matches = list(_LINE.finditer(text))
     for floors in _FLOORS.finditer(text):
         matches += _OF_RAILS.finditer(text, floors.start(), floors.end())
@@ -73,11 +87,23 @@ def of_data(file: str, text: str) -> Iterator[Mutant]:
             r"^ *(?:- )?(?:metric|model): (\S+)|^ ?(?: )?(\w+):", text[: match.start()], re.MULTILINE
         )
         place = " ".join(filter(None, above[-1])) if above else "file"
-        for factor in ("0.5", "2"):
-            number = f"{float(match['number']) * float(factor):g}"
-            if number != match["number"]:
-                changed = text[: match.start("number")] + number + text[match.end("number") :]
-                yield Mutant(file, place, f"{match['key']}: {match['number']} x {factor}", changed)
+        yield from _changed(file, place, text, match)
+
+
+def _of_suites(text: str) -> Iterator[Mutant]:
+    for match in _OF_A_JOB.finditer(text):
+        names = [
+            re.findall(rf"^{indent}([\w-]+):", text[: match.start()], re.MULTILINE) for indent in ("", " {4}")
+        ]
+        yield from _changed(SUITES, " ".join(found[-1] for found in names), text, match)
+
+
+def _changed(file: str, place: str, text: str, match: re.Match[str]) -> Iterator[Mutant]:
+    for factor in ("0.5", "2"):
+        number = f"{float(match['number']) * float(factor):g}"
+        if number != match["number"]:
+            changed = text[: match.start("number")] + number + text[match.end("number") :]
+            yield Mutant(file, place, f"{match['key']}: {match['number']} x {factor}", changed)
 
 
 def of_source(file: str, text: str) -> Iterator[Mutant]:
@@ -100,6 +126,8 @@ def of_source(file: str, text: str) -> Iterator[Mutant]:
         return source[begin:end].decode()
 
     for place, node, change in _changes(ast.parse(text), said):
+        if file.startswith(LIMITS_ALONE) and not place.isupper():
+            continue
         begin, end = span(node)
         changed = (source[:begin] + change.encode() + source[end:]).decode()
         yield Mutant(file, place, f"{_short(said(node), 44)} -> {_short(change, 34)}", changed)

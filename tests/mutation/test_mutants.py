@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.mutation.judging import PACKAGE, judge, unit_tests_of
 from tests.mutation.measure import stale
-from tests.mutation.mutants import Mutant, mutants, of_data, of_source
+from tests.mutation.mutants import SUITES, Mutant, mutants, of_data, of_source
 from tests.support import golden_verdicts
-from tests.support.limits_twice import lines_of
+from tests.support.limits_twice import constants_of, lines_of
 
 ECC = "checks/gpu_ecc.py"
 SOURCE = """\
@@ -46,6 +46,18 @@ rails:
   floors: {1: 0.55, 8: 0.85}
 """
 
+SUITES_DATA = """\
+quick:
+  jobs:
+    sums:
+      timeout_s: 150
+      arguments: {steps: 20, least: 8, tolerance: 0.00001}
+burn-in:
+  jobs:
+    sums:
+      arguments: {steps: 20, tolerance: 0.00001}
+"""
+
 
 def test_conditions_are_dropped_and_limits_halved_and_doubled_but_not_where_faults_are_planted() -> None:
     found = {(one.place, one.change) for one in of_source("checks/x.py", SOURCE)}
@@ -60,6 +72,21 @@ def test_conditions_are_dropped_and_limits_halved_and_doubled_but_not_where_faul
         ("judge", "each -> True"),
         ("judge", "one == 2 -> (not (one == 2))"),
     }
+
+
+def test_of_jobs_the_constants_alone_are_changed() -> None:
+    found = {(one.place, one.change) for one in of_source("jobs/x.py", SOURCE)}
+    assert found == {("MOST", "10 -> (10 * 0.5)"), ("MOST", "10 -> (10 * 2)")}
+
+
+def test_of_suites_what_jobs_tolerate_is_changed_and_no_size_or_time() -> None:
+    found = {f"{one.place}: {one.change}": one.text for one in of_data(SUITES, SUITES_DATA)}
+    assert set(found) == {
+        f"{place}: tolerance: 0.00001 x {factor}"
+        for place in ("quick sums", "burn-in sums")
+        for factor in ("0.5", "2")
+    }
+    assert found["burn-in sums: tolerance: 0.00001 x 2"].count("2e-05") == 1
 
 
 def test_each_mutant_is_the_file_with_that_change_alone() -> None:
@@ -88,12 +115,15 @@ def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
             compile(one.text, one.file, "exec")
 
 
-def test_each_change_of_a_figure_changes_what_was_entered_twice() -> None:
+def test_each_change_of_a_figure_or_constant_changes_what_was_entered_twice() -> None:
     """So that `expect/test_limits_twice.py` finds it."""
-    data = [one for one in mutants(PACKAGE) if one.file.endswith(".yml")]
-    assert len(data) > 700
-    before = {file: lines_of((PACKAGE / file).read_text(encoding="utf-8")) for file in {d.file for d in data}}
-    assert [one.name for one in data if lines_of(one.text) == before[one.file]] == []
+    everything = mutants(PACKAGE)
+    data = [one for one in everything if one.file.endswith(".yml")]
+    constants = [one for one in everything if one.file.endswith(".py") and one.place.isupper()]
+    assert len(data) > 700 and len(constants) > 500
+    for some, read in ((data, lines_of), (constants, constants_of)):
+        before = {file: read((PACKAGE / file).read_text(encoding="utf-8")) for file in {d.file for d in some}}
+        assert [one.name for one in some if read(one.text) == before[one.file]] == []
 
 
 def test_the_unit_tests_of_a_module_are_those_that_name_it_or_use_one_that_does() -> None:

@@ -14,7 +14,7 @@ from tests.mutation.mutants import mutants
 from tests.support.drawn import seed_of_the_day
 from tests.support.tree import ROOT
 
-OF_DATA, OF_CODE = 4, 16
+OF_DATA, OF_CONSTANTS, OF_CODE = 4, 4, 12
 LEAST_FOUND = 0.95
 LISTED: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "survivors.yml").read_text(encoding="utf-8")
@@ -36,11 +36,15 @@ def test_every_survivor_that_is_listed_is_a_mutant_of_today_with_a_reason() -> N
 
 
 def test_a_sample_of_the_day_is_found(tmp_path: Path) -> None:
-    """Of the data, and of the modules that were measured whole."""
+    """Of the data, of all modules' constants, and of the modules that were measured whole."""
     chosen = random.Random(seed_of_the_day())  # noqa: S311 - no secret
     data = [one for one in ALL if one.file.endswith(".yml")]
+    constants = [one for one in ALL if one.file.endswith(".py") and one.place.isupper()]
     code = [one for one in ALL if one.file in LISTED["measured"]]
-    require_listed(judge([*chosen.sample(data, OF_DATA), *chosen.sample(code, OF_CODE)], tmp_path))
+    picked = [*chosen.sample(data, OF_DATA), *chosen.sample(constants, OF_CONSTANTS)]
+    names = {one.name for one in picked}
+    picked += chosen.sample([one for one in code if one.name not in names], OF_CODE)
+    require_listed(judge(picked, tmp_path))
 
 
 @pytest.mark.campaign

@@ -1,8 +1,8 @@
 """Every figure that a limit is made of, in lines: `python -m tests.support.limits_twice` writes them anew.
 
 A figure is entered twice, in its file and in tests/golden/limits.txt: whoever changes one reads its source
-again, and a slip of the hand in either is seen. Figures are those of the data, and constants of
-`expect` and `checks`.
+again, and a slip of the hand in either is seen. Figures are those of the data, the arguments of jobs that
+tolerate something, and constants of what judges and measures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clustercheck.expect import profiles
 from clusterctl.cluster.bounded_yaml import FAST_LOADER
 
 DIRECTORY = profiles.DIRECTORY.parent
-MODULES = ("checks", "expect")
+MODULES = ("checks", "expect", "jobs", "locate", "result")
 NOT_FIGURES = ("CHECK", "CHECKS")
 GOLDEN = ROOT / "tests" / "golden" / "limits.txt"
 
@@ -30,6 +30,8 @@ def limits() -> list[str]:
         for path in sorted(DIRECTORY.rglob("*.yml"))
         for line in lines_of(path.read_text(encoding="utf-8"))
     ]
+    suites = (DIRECTORY.parent / "running" / "suites.yml").read_text(encoding="utf-8")
+    data += [f"suites {line}" for line in lines_of(suites) if " tolerance " in line]
     modules = [path for name in MODULES for path in sorted((DIRECTORY.parent / name).rglob("*.py"))]
     return data + [
         f"{path.relative_to(DIRECTORY.parent)} {line}"

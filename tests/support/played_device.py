@@ -55,6 +55,7 @@ class PlayedDevice:
     pci_address: str | None = None
     rates: dict = field(default_factory=dict)
     precisions: tuple = ("fp64", "fp32", "tf32", "fp16", "bf16")
+    slower: float = 3  # how many times, where it is slow or stumbles
     defaults: dict = field(
         default_factory=lambda: {
             "gemm_size": 24,
@@ -75,7 +76,7 @@ class PlayedDevice:
 
     def spend(self, seconds: float) -> None:
         slow = self.fault == "slow" or (self.fault == "stumbles" and 0.6 < self.clock_s < 0.8)
-        self.clock_s += seconds * (3 if slow else 1)
+        self.clock_s += seconds * (self.slower if slow else 1)
 
     def free_bytes(self) -> int:
         return 8192

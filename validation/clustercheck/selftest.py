@@ -1,12 +1,16 @@
-"""The self-test of checks: healthy evidence passes, and every planted fault changes the verdict."""
+"""The self-test of checks: healthy evidence passes, every planted fault changes the verdict, and every figure
+fails 5 % beyond each of its limits, and passes 5 % within.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
+from clustercheck.checks.support.seeding_limits import limit_seeds
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Verdict
 from clustercheck.samples.sample import healthy
@@ -34,8 +38,8 @@ HEALTHY = "(healthy evidence)"
 
 
 def prove(checks: Sequence[Check] = CHECKS, evidence: Evidence | None = None) -> list[Proof]:
-    """Run every check on healthy evidence, then on each of its faults."""
-    baseline = evidence or healthy()
+    """Run every check on healthy evidence, on each of its faults, and beside each limit of its figures."""
+    baseline, sample = evidence or healthy(), cache(healthy)
     proofs = []
     for check in checks:
         proofs.append(_prove_healthy(check, baseline))
@@ -50,6 +54,8 @@ def prove(checks: Sequence[Check] = CHECKS, evidence: Evidence | None = None) ->
                 (result.verdict, result.because) if result else (None, f"no result for {fault.subject}")
             )
             proofs.append(Proof(check.id, fault.name, fault.verdict, got, because))
+        for seed in limit_seeds(check, sample):
+            proofs += [Proof(check.id, *each) for each in seed.verdicts()]
     return proofs
 
 

@@ -15,8 +15,10 @@ What `clusterctl validate` judges. Each check comes to a verdict on every subjec
 expects, whatever was found: what could not be judged is `not_run`, and never green. Checks with a job
 are heavy: they leave busy nodes alone. The severity tells what a failure means to who uses the cluster, and
 turns no verdict. Each check ships seeded faults: `clusterctl validate --self-test` plants them into healthy
-evidence, and each must turn the verdict as named. Lab faults are found by the check on lab hosts, see
-[Faults of the lab](faults.md). `clusterctl validate --list` prints the checks of a suite."""
+evidence, and each must turn the verdict as named. It also plants every figure 5 % beyond each of its limits
+(floor, ceiling, baseline, equals), which must be found, and 5 % within, which must pass. Lab faults are found
+by the check on lab hosts, see [Faults of the lab](faults.md). `clusterctl validate --list` prints the checks
+of a suite."""
 WARNINGS = """\
 ## Warnings
 

@@ -11,7 +11,7 @@ from typing import Any
 from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Finding, SeededFault, the_group
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, points_of
 from clustercheck.checks.support.nccl import reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
@@ -258,6 +258,14 @@ def _slow(factor: float) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
+def scale_points(points: Sequence[seeding.Raw], metric: str, factor: float) -> None:
+    """The point of the metric's size, in place."""
+    for point in points:
+        if metric == f"{METRIC}{point['bytes']}":
+            point["busbw_gbps"] *= factor
+            point["time_s_median"] /= factor
+
+
 def _no_speed(raw: seeding.Raw) -> None:
     for nic in raw["nics"]:
         nic["speed_mbps"] = None
@@ -285,6 +293,9 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     quantities="sizes",
+    scale=seeding_figures.in_verdicts(
+        JOB, lambda verdict, metric, factor: scale_points(verdict["points"], metric, factor)
+    ),
     faults=(
         SeededFault("slow-group", _slow(0.05), ALL),
         SeededFault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),

@@ -71,6 +71,10 @@ class SeededFault:
     verdict: Verdict = Verdict.FAIL
 
 
+# A figure by its metric, and how many times as large it is to be on which subjects: evidence with it so.
+Scale = Callable[[str, Mapping[Subject, float]], Callable[[Evidence], Evidence]]
+
+
 @dataclass(frozen=True)
 class Check:
     """One thing measured, shown in its ``section`` of the report.
@@ -79,7 +83,9 @@ class Check:
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
     ``severity`` says what a failure means; ``counters`` are parts of the probe that are read once more after
-    the run's jobs. ``quantities`` is what a sentence calls its figures.
+    the run's jobs. ``quantities`` is what a sentence calls its figures. ``scale`` plants figures beside each
+    of their limits (`checks/support/seeding_limits.py`), in what ``prepare`` makes of the healthy sample if
+    that alone does not limit all of them.
     """
 
     id: str
@@ -98,6 +104,8 @@ class Check:
     severity: Severity = Severity.MAJOR
     counters: tuple[str, ...] = ()
     quantities: str = "quantities"
+    scale: Scale | None = None
+    prepare: Callable[[Evidence], Evidence] | None = None
 
     @property
     def after_jobs(self) -> bool:
@@ -242,14 +250,17 @@ def _kind(evidence: Evidence, subject: Subject) -> Hashable:
 
 
 def _with_figures(check: Check, finding: Finding, judged: Sequence[Judged]) -> Finding:
-    """What was found, as its figures turn it: they may make a pass, or what is not known whole, a failure."""
+    """What was found, as its figures turn it: a pass, a warning or what is not known may fail by them."""
     if not judged:
         return finding
     wrong = [one for one in judged if one.verdict is Verdict.FAIL]
     wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
     fails = bool(wrong) and wrong[0].verdict is Verdict.FAIL
-    if wrong and (finding.verdict is Verdict.PASS or (finding.verdict is Verdict.NOT_RUN and fails)):
+    may_fail = finding.verdict in (Verdict.NOT_RUN, Verdict.WARNING)
+    if wrong and (finding.verdict is Verdict.PASS or (may_fail and fails)):
         because = what_is_wrong(wrong, judged, check.quantities)
+        if finding.verdict is Verdict.WARNING:
+            because = f"{because}; {finding.because}"
         in_groups = [
             part.because
             for one in wrong

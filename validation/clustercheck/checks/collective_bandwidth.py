@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 from clustercheck.checks import bandwidth, collective
 from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, the_group
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
@@ -108,6 +109,7 @@ def _check(name: str) -> Check:
         judge=judge,
         job=JOB,
         quantities="sizes",
+        scale=seeding_figures.in_verdicts(JOB, partial(_scale, name=name)),
         faults=_faults(name),
     )
 
@@ -118,6 +120,11 @@ def _scaled(name: str, factor: float) -> seeding.Inject:
         point["time_s_median"] /= factor
 
     return collective.change(name, scale)
+
+
+def _scale(verdict: seeding.Raw, metric: str, factor: float, *, name: str) -> None:
+    points = [point for point in verdict["points"] if point["collective"] == name]
+    bandwidth.scale_points(points, metric, factor)
 
 
 def _faults(name: str) -> tuple[SeededFault, ...]:

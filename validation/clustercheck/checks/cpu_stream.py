@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -98,6 +98,13 @@ def _numa(place: str, **answer: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    place = metric.removeprefix("stream_triad").lstrip("_")
+    for number, each in verdict["numa"].items():
+        if place in ("", number):
+            each["gbps"] *= factor
+
+
 _NODE = Subject("gpu02")
 CHECK = Check(
     id="cpu-stream",
@@ -114,6 +121,7 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=(
         SeededFault("slower-than-before", seeding.with_baseline("cpu-stream", judge, _NODE, 1.25), _NODE),
         SeededFault("wrong-elements", _numa("1", wrong=3), _NODE),

@@ -14,7 +14,7 @@ from clustercheck.checks.base import (
     failed,
     warned,
 )
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -174,6 +174,13 @@ def _says_nothing(rank: RankOutcome, verdict: seeding.Raw) -> None:
         verdict["loading"] = None
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    """Of the sample's mounts, `/data` is the container's first and `/scratch` its second."""
+    path = metric.removeprefix("loading_")
+    here = {"/data": f"{storage_io.HERE}0", "/scratch": f"{storage_io.HERE}1"}.get(path, path)
+    verdict["loading"][here]["step_s"] /= factor
+
+
 def _faults() -> tuple[SeededFault, ...]:
     node, declared = Subject("gpu02"), f"{storage_io.HERE}0"
     low, high = 0.855, 0.945  # 5 % below the floor, and above
@@ -213,5 +220,6 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=_faults(),
 )

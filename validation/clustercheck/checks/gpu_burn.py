@@ -8,7 +8,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed
 from clustercheck.checks.gpu_throttle import FAULTS
-from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support import seeding, seeding_figures, seeding_gpus
 from clustercheck.checks.support.gpu_ceilings import watch_of
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result, wrong
 from clustercheck.evidence.cluster import Evidence
@@ -97,6 +97,7 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     severity=Severity.CRITICAL,
+    scale=seeding_figures.of_gpu_program(JOB),
     faults=(
         SeededFault("wrong-once", _SEED.changed("gpu02", 6, _wrong), Subject("gpu02", 6)),
         SeededFault(

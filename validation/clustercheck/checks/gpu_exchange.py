@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable
-from clustercheck.checks.gpu_peer_bandwidth import FAR_BELOW, NodeLinks, PeerLink
+from clustercheck.checks.gpu_peer_bandwidth import FAR_BELOW, NodeLinks, PeerLink, factor_of
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
@@ -122,8 +122,8 @@ def _node(evidence: Evidence, *, name: str) -> NodeExchange:
     profile = evidence.profile(name)
     is_switched = profile is not None and profile.switched
     return NodeExchange(
-        NodeLinks(links, _limit(links) if is_switched else None, unread),
-        NodeLinks(together, _limit(together) if is_switched else None, {}),
+        NodeLinks(links, _limit(links) if is_switched else None, None, unread),
+        NodeLinks(together, _limit(together) if is_switched else None, None, {}),
         because,
     )
 
@@ -191,6 +191,20 @@ def _corrupted(node: str, source: int, target: int) -> seeding.Inject:
     return _SEED.changed(node, 0, change)
 
 
+def _scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        own, places = int(rank.gpu or 0), list(verdict["together"])
+        if metric == BOTH_WAYS:
+            for number, pair in enumerate(verdict["both_ways"].values()):
+                pair["gbps"] *= factor_of(factors, rank.node, own, number + (number >= own))
+            return
+        for gpu, answer in enumerate(verdict["together"].values()):
+            for target in answer["gbps"]:
+                answer["gbps"][target] *= factor_of(factors, rank.node, gpu, places.index(target))
+
+    return seeding.verdicts(JOB, change, factors)
+
+
 CHECK = Check(
     id="gpu-p2p-exchange",
     title="Between GPUs, at the same time",
@@ -209,6 +223,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    scale=_scale,
     faults=(
         SeededFault("slow-both-ways", _pairs_of("gpu02", 3, 250.0), Subject("gpu02", 3)),
         SeededFault("slow-while-all-copy", _while_all_copy("gpu02", 5, 110.0), Subject("gpu02", 5)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clustercheck.checks.base import Check, SeededFault, every_gpu
-from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support import seeding, seeding_figures, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -31,6 +31,7 @@ CHECK = Check(
     job=JOB,
     severity=Severity.CRITICAL,
     quantities="precisions",
+    scale=seeding_figures.of_gpu_program(JOB),
     faults=(
         SeededFault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
         SeededFault(

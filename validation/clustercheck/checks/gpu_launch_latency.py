@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
-from clustercheck.checks.support import seeding_gpus
+from clustercheck.checks.support import seeding_figures, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
@@ -71,6 +71,7 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     severity=Severity.MINOR,
+    scale=seeding_figures.of_gpu_program(JOB),
     faults=(
         SeededFault("slow-launches", _SEED.scaled("gpu02", 2, 4.0), Subject("gpu02", 2)),
         SeededFault("rank-crashes", _SEED.ended("gpu02", 2, RankState.CRASHED), Subject("gpu02", 2)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clustercheck.checks.base import Check, SeededFault, every_gpu
-from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support import seeding, seeding_figures, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -25,6 +25,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge_of(JOB, SHOWN),
     job=JOB,
+    scale=seeding_figures.of_gpu_program(JOB),
     faults=(
         SeededFault("wrong-triad", _SEED.wrong("gpu01", 6, "3 numbers of a triad"), Subject("gpu01", 6)),
         SeededFault("below-floor", _SEED.scaled("gpu02", 0, 0.6, "device_copy"), Subject("gpu02", 0)),

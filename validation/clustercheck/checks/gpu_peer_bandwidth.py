@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,8 +24,9 @@ JOB = "gpu_peers"
 BANDWIDTH, LATENCY = "peer_to_peer", "peer_latency"
 ALIKE = 0.9  # of the faster way: ways of one link differ by less
 # Of the node's median pair, as far as a figure may be behind its equals: where NVSwitches join all GPUs no
-# pair is slower by design.
+# pair is slower, or later, by design.
 FAR_BELOW = 1 - effect("nvlink").least
+FAR_ABOVE = 1 + effect("launch").least
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class PeerLink:
 
 @dataclass(frozen=True)
 class NodeLinks:
-    """Every link of a node by both GPUs' numbers, and the limit of a good one; why some could not be read."""
+    """Every link of a node by both GPUs' numbers, the limits of a good one, why some could not be read."""
 
     links: Mapping[tuple[int, int], PeerLink]
     limit_gbps: float | None
+    limit_us: float | None
     unread: Mapping[tuple[int, int], str]
 
     def peers(self, gpu: int) -> list[int]:
@@ -51,7 +53,7 @@ class NodeLinks:
         return sorted({a + b - gpu for a, b in self.links if gpu in (a, b)})
 
     def poor(self, gpu: int) -> list[int]:
-        """The peers to or from which a copy is wrong or too slow."""
+        """The peers to or from which a copy is wrong, too slow or too late."""
         return [peer for peer in self.peers(gpu) if any(map(self._is_poor, self.between(gpu, peer)))]
 
     def between(self, one: int, other: int) -> list[PeerLink]:
@@ -79,7 +81,9 @@ class NodeLinks:
         ]
 
     def _is_poor(self, link: PeerLink) -> bool:
-        return bool(link.wrong_bytes) or (self.limit_gbps is not None and link.gbps < self.limit_gbps)
+        slow = self.limit_gbps is not None and link.gbps < self.limit_gbps
+        late = self.limit_us is not None and link.latency_us > self.limit_us
+        return bool(link.wrong_bytes) or slow or late
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -176,7 +180,7 @@ def _node(evidence: Evidence, *, name: str) -> NodeLinks:
                 links[gpu, numbers[address]] = _link(answer, f"rank {rank.rank}, {address}")
             except CannotReadError as error:
                 unread[gpu, numbers[address]] = str(error)
-    return NodeLinks(links, _limit(evidence, name, links), unread)
+    return NodeLinks(links, *_limits(evidence, name, links.values()), unread)
 
 
 def _link(answer: Any, where: str) -> PeerLink:
@@ -188,13 +192,15 @@ def _link(answer: Any, where: str) -> PeerLink:
     return PeerLink(float(str(gbps)), float(str(latency)), wrong, answer.get("direct") is True)
 
 
-def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], PeerLink]) -> float | None:
+def _limits(evidence: Evidence, name: str, links: Collection[PeerLink]) -> tuple[float | None, float | None]:
+    """The least bandwidth of a good link and its latest copy, as far as anything tells."""
     profile = evidence.profile(name)
-    if profile is not None and (floor := profile.floor_of_gpu(Metric.PEER_TO_PEER)):
-        return floor.threshold
+    floor = profile.floor_of_gpu(Metric.PEER_TO_PEER) if profile is not None else None
+    least = floor.threshold if floor is not None else None
     if profile is None or not profile.switched or not links:
-        return None
-    return FAR_BELOW * statistics.median(link.gbps for link in links.values())
+        return least, None
+    of_equals = FAR_BELOW * statistics.median(link.gbps for link in links)
+    return max(least or 0.0, of_equals), FAR_ABOVE * statistics.median(link.latency_us for link in links)
 
 
 def _changed(node: str, pairs: Mapping[tuple[int, int], Mapping[str, Any]]) -> seeding.Inject:
@@ -218,6 +224,22 @@ def _of_gpu(node: str, gpu: int, **values: Any) -> seeding.Inject:
     return _changed(node, {pair: values for other in others for pair in ((gpu, other), (other, gpu))})
 
 
+def factor_of(factors: Mapping[Subject, float], node: str, *gpus: int) -> float:
+    """How many times as fast a copy between these GPUs of a node is made."""
+    return next((factors[end] for gpu in gpus if (end := Subject(node, gpu)) in factors), 1.0)
+
+
+def _scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+    key = {BANDWIDTH: "gbps", LATENCY: "latency_us"}[metric]
+
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        own = int(rank.gpu or 0)
+        for number, link in enumerate(verdict["peers"].values()):
+            link[key] *= factor_of(factors, rank.node, own, number + (number >= own))
+
+    return seeding.verdicts(JOB, change, factors)
+
+
 _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-p2p-bandwidth",
@@ -236,6 +258,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    scale=_scale,
     faults=(
         SeededFault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
         SeededFault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),

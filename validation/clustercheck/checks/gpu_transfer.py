@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
-from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support import seeding, seeding_figures, seeding_gpus
 from clustercheck.checks.support.gpu_ceilings import watch_of
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
@@ -82,6 +82,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.of_gpu_program(JOB),
     faults=(
         SeededFault("bytes-differ", _SEED.wrong("gpu01", 1, "4 of 268435456 bytes"), Subject("gpu01", 1)),
         SeededFault("below-floor", _SEED.scaled("gpu02", 4, 0.5, "device_to_host"), Subject("gpu02", 4)),

@@ -8,7 +8,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
 from clustercheck.checks.rdma_write import NEAR, PERFTEST, asked
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.gpu import gpu_of, number_of
 from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import NEAR as NEAR_GPU
@@ -210,6 +210,17 @@ def _no_adapters(evidence: Evidence) -> Evidence:
     )(evidence)
 
 
+def _scale(_metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+    """A node's one rank says it of all its GPUs."""
+
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for each in verdict["writes"]:
+            if (factor := factors.get(Subject(rank.node, each["gpu"]))) is not None:
+                each["text"] = seeding_figures.scale_write_text(each["text"], factor)
+
+    return seeding.verdicts(JOB, change, factors)
+
+
 _GPU = Subject("gpu02", 2)
 CHECK = Check(
     id="gpudirect-write",
@@ -229,6 +240,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    scale=_scale,
     faults=(
         SeededFault("just-below-the-floor", _at(2, 0.95 * 180.0), _GPU),
         SeededFault("gpudirect-lost", _at(2, 10.0), _GPU),

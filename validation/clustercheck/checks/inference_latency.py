@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -190,6 +190,14 @@ def _on(node: str, how: Callable[[seeding.Raw], None]) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
+def scale_times(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    """The time of the metric's model and percentile, in place."""
+    for case in verdict["cases"]:
+        for key in TIMES:
+            if metric == f"{case['model']}_{key.removesuffix('_s')}":
+                case[key] *= factor
+
+
 def _slower_before(evidence: Evidence) -> Evidence:
     quick = seeding.with_baseline("inference-latency", judge, Subject("gpu01"), 0.5)
     return seeding.chain(seeding.on_gpus(JOB, missing_on=""), quick)(evidence)
@@ -216,6 +224,8 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, scale_times),
+    prepare=_ON_GPUS,
     faults=(
         SeededFault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
         SeededFault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),

@@ -14,7 +14,7 @@ from clustercheck.checks.base import (
     not_applicable,
 )
 from clustercheck.checks.nccl_tests import IN_IMAGE, read_run
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import failed_on, has_mig, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import no_nccl, site_of
 from clustercheck.checks.support.rdma import without_adapter
@@ -200,6 +200,12 @@ def _no_adapters(evidence: Evidence) -> Evidence:
     return seeding.chain(*(seeding.edit(node, change) for node in evidence.nodes))(evidence)
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    size = int(metric.removeprefix("busbw_"))
+    run = verdict["run"]
+    run["text"] = seeding_figures.scale_nccl_tests_text(run["text"], "all_reduce", size, factor)
+
+
 _NODE = Subject("gpu02")
 _FLOOR_GBPS = FLOOR * 2 * 25.0 / 8  # of the sample: two rails of HDR, eight GPUs
 CHECK = Check(
@@ -218,6 +224,7 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=(
         SeededFault("just-below-the-floor", _reaches(0.95 * _FLOOR_GBPS), _NODE),
         SeededFault("too-fast", _reaches(1.1 * 2 * 25.0 / 8), _NODE, Verdict.NOT_RUN),

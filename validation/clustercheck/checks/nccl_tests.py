@@ -10,12 +10,13 @@ from clustercheck.checks.base import (
     GROUP,
     Check,
     Finding,
+    Scale,
     SeededFault,
     every_gpu_node,
     failed,
     not_applicable,
 )
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.checks.support.nccl import no_nccl
 from clustercheck.evidence.cluster import Evidence
@@ -157,6 +158,7 @@ def _check(name: str) -> Check:
         judge=judge,
         job=JOB,
         quantities="sizes",
+        scale=_scaling(program),
         faults=_faults(program),
     )
 
@@ -244,6 +246,24 @@ def _faults(program: str) -> tuple[SeededFault, ...]:
             "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node
         ),
     )
+
+
+def _scaling(program: str) -> Scale:
+    """Of a node in what its rank says of itself, of the group in what the first says of all."""
+
+    def scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+        size = int(metric.removeprefix(bandwidth.METRIC))
+
+        def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+            for part, subject in (("within", Subject(rank.node)), ("across", GROUP)):
+                run = verdict[part].get(program)
+                if run is not None and subject in factors:
+                    text = seeding_figures.scale_nccl_tests_text(run["text"], program, size, factors[subject])
+                    run["text"] = text
+
+        return seeding.verdicts(JOB, change, factors)
+
+    return scale
 
 
 def _one_less(rank: RankOutcome, verdict: seeding.Raw) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import partial
+
 from clustercheck.checks.base import (
     Check,
     Finding,
@@ -135,6 +139,25 @@ def _slow_and_undeclared(evidence: Evidence) -> Evidence:
     return seeding.edit("gpu02", slow)(evidence)
 
 
+def _scale(_metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+    """Every link of these GPUs."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        for subject, factor in factors.items():
+            evidence = seeding.edit(str(subject.node), partial(_scale_gpu, subject.gpu, factor))(evidence)
+        return evidence
+
+    return inject
+
+
+def _scale_gpu(gpu: int | None, factor: float, raw: seeding.Raw) -> None:
+    before, this, after = raw["nvlink"]["stdout"].partition(f"GPU {gpu}:")
+    mine, following, rest = after.partition("GPU ")
+    rate = re.compile(r"(?<=: )[0-9.]+(?= GB/s)")
+    scaled = rate.sub(lambda match: f"{float(match[0]) * factor:.3f}", mine)
+    raw["nvlink"]["stdout"] = before + this + scaled + following + rest
+
+
 def _faster_before(evidence: Evidence) -> Evidence:
     undeclared = seeding.undeclared("gpu01")(evidence)
     return seeding.with_baseline("nvlink", judge, Subject("gpu01", 0), 1.25)(undeclared)
@@ -158,6 +181,7 @@ CHECK = Check(
     "stays down means that the GPU, its bridge or the baseboard must be replaced.",
     subjects=every_gpu,
     judge=judge,
+    scale=_scale,
     faults=(
         SeededFault("nvlink-down", seeding.edit("gpu01", _inactive), Subject("gpu01", 0)),
         SeededFault(

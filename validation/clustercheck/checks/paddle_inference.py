@@ -8,7 +8,7 @@ from functools import partial
 
 from clustercheck.checks import inference_latency
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.paddle_inference import TOLERANCE, answer_problem
@@ -91,6 +91,7 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, inference_latency.scale_times),
     faults=(
         SeededFault("other-answer", _differs(0.0206), _NODE),
         SeededFault("answer-rounded", _differs(0.0185), _NODE, Verdict.PASS),

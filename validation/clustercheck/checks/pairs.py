@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapters_of
@@ -82,6 +82,13 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
     return inject
 
 
+def _scale(_metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+    pairs = [
+        (slow_pairs((str(pair.node), str(pair.peer)), factor=factor)) for pair, factor in factors.items()
+    ]
+    return seeding.chain(*pairs)
+
+
 def _wrong_between(*pair: str) -> seeding.Inject:
     def inject(evidence: Evidence) -> Evidence:
         node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
@@ -112,6 +119,7 @@ CHECK = Check(
     subjects=subjects,
     judge=judge,
     job=JOB,
+    scale=_scale,
     faults=(
         SeededFault(
             "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")

@@ -206,6 +206,7 @@ LOOPBACK = Check(
     subjects=every_node,
     judge=judge_loopback,
     job=JOB,
+    scale=seeding_rdma.scaling("loopback"),
     faults=(*seeding_rdma.faults("loopback"), seeding_rdma.slow_from_afar()),
 )
 PAIRS = Check(
@@ -222,6 +223,7 @@ PAIRS = Check(
     subjects=every_node,
     judge=judge_pairs,
     job=JOB,
+    scale=seeding_rdma.scaling("writes"),
     faults=(*seeding_rdma.faults("writes"), seeding_rdma.slow_link()),
 )
 CHECKS = (LOOPBACK, PAIRS)

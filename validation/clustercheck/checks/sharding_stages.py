@@ -15,7 +15,7 @@ from clustercheck.checks.base import (
     not_applicable,
     not_run,
 )
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.checks.training_recipes import UNCOUNTED
 from clustercheck.evidence.cluster import Evidence
@@ -162,6 +162,11 @@ def _needs(stage: str, part: float) -> seeding.Inject:
     return seeding.verdicts(JOB, on)
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    stage = metric.split("_")[1]
+    verdict["stages"][stage]["peak_memory_bytes"] *= factor
+
+
 def _uncounted(_rank: RankOutcome, verdict: seeding.Raw) -> None:
     for found in verdict["stages"].values():
         found["peak_memory_bytes"] = None
@@ -201,6 +206,7 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=(
         *(SeededFault(f"stage-{n}-too-large", _needs(n, 1.05), _NODE) for n in ("1", "2", "3")),
         *(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, not_run
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
@@ -145,6 +145,12 @@ def _ends(error: int) -> seeding.Inject:
     return _of("/scratch", exit_code=1, json=json.dumps(document))
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    way, _, path = metric.partition("_")
+    place = verdict["places"][path]
+    place["json"] = seeding_figures.scale_fio_text(place["json"], way, factor)
+
+
 def _not_declared(evidence: Evidence) -> Evidence:
     mounts = tuple(replace(mount, measure=False) for mount in evidence.spec.mounts)
     return replace(evidence, spec=replace(evidence.spec, mounts=mounts))
@@ -168,6 +174,7 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=(
         SeededFault("checksum-differs", _ends(CHECKSUM_DIFFERS), _NODE),
         SeededFault("input-output-error", _ends(errno.EIO), _NODE),

@@ -17,7 +17,7 @@ from clustercheck.checks.base import (
     not_applicable,
     not_run,
 )
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -301,6 +301,15 @@ def _limit_faults(recipe: str) -> tuple[SeededFault, ...]:
     return tuple(faults)
 
 
+def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
+    for case in verdict["cases"]:
+        of_case = f"{case['model']}_{case['recipe']}"
+        if metric == f"{of_case}_speed":
+            case["step_s"] /= factor
+        elif metric == f"{of_case}_memory":
+            case["peak_memory_bytes"] *= factor
+
+
 def _not_supported(recipe: str) -> seeding.Inject:
     def change(_rank: RankOutcome, verdict: seeding.Raw) -> None:
         verdict["cases"] = [case for case in verdict["cases"] if case["recipe"] != recipe]
@@ -384,6 +393,7 @@ def _check(recipe: str) -> Check:
         subjects=every_node,
         judge=partial(_judge, recipe=recipe),
         job=JOB,
+        scale=seeding_figures.in_verdicts(JOB, _scale),
         faults=_faults(recipe),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node
-from clustercheck.checks.support import seeding
+from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -158,6 +158,11 @@ def _slower(factor: float) -> seeding.Inject:
     return _on(change)
 
 
+def _scale(verdict: seeding.Raw, _metric: str, factor: float) -> None:
+    verdict["median_s"] *= factor
+    verdict["slowest_s"] *= factor
+
+
 def _says(**answer: Any) -> seeding.Inject:
     return _on(lambda verdict: verdict.update(answer))
 
@@ -184,6 +189,7 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
+    scale=seeding_figures.in_verdicts(JOB, _scale),
     faults=(
         SeededFault("slow-gpu", _slower(1.5), _NODE),
         SeededFault("slow-gpu-within", _slower(1.03), _NODE, Verdict.PASS),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run, the_group
+from clustercheck.checks.base import GROUP, Check, Finding, Scale, SeededFault, not_run, the_group
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
@@ -16,7 +16,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.expect.network import rdma_adapter
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Figure, Scope, Section, Verdict
+from clustercheck.model import Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 Key = tuple[str, str]
@@ -164,6 +164,8 @@ def _check(job: str) -> Check:
         subjects=the_group,
         judge=lambda evidence, _subject: _judge(evidence, job),
         job=job,
+        scale=_scale_of(job),
+        prepare=_on_gpus(job),
         faults=_faults(job),
     )
 
@@ -194,6 +196,38 @@ def _faults(job: str) -> tuple[SeededFault, ...]:
         SeededFault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
         SeededFault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
     )
+
+
+def _scale_of(job: str) -> Scale:
+    """Against one rank and one node as much as everything, so that a figure changes by itself."""
+
+    def scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+        of_case, _, figure = metric.rpartition("_per_rank" if metric.endswith("_per_rank") else "_scaling_")
+        one, node = training.one_job(job), training.node_job(job)
+        changed = {"node": (one,), "cluster": (one, node)}.get(figure, (one, node, job))
+        factor = factors[GROUP] if figure else 1 / factors[GROUP]
+
+        def slower(case: seeding.Raw) -> None:
+            if of_case == f"{case['model']}_{case['precision']}":
+                case["step_s"] *= factor
+
+        return seeding.chain(*(training.change(each, slower) for each in changed))
+
+    return scale
+
+
+def _more_precisions(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+    """Those in which a GPU has a floor, at 900 and 1100 images a second."""
+    case = verdict["cases"][0]
+    for precision, rate in (("tf32", 900.0), ("amp_fp16", 1100.0)):
+        verdict["cases"].append({**case, "precision": precision, "step_s": case["batch"] / rate})
+
+
+def _on_gpus(job: str) -> seeding.Inject:
+    """All launches, over NCCL."""
+    launches = (job, training.one_job(job), training.node_job(job))
+    precisions = [seeding.verdicts(launch, _more_precisions) for launch in launches]
+    return seeding.chain(seeding.on_gpus(job, missing_on=""), _node_launch(job), *precisions)
 
 
 def _node_launch(job: str) -> seeding.Inject:

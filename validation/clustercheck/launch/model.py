@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from clustercheck.parse.python39 import StrEnum
+
+T = TypeVar("T")
 
 
 class RankState(StrEnum):
@@ -90,6 +92,17 @@ class JobOutcome:
     duration_s: float
     first_failure: RankOutcome | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _kept(self) -> dict[Callable[[JobOutcome], Any], Any]:
+        return {}
+
+    def once(self, read: Callable[[JobOutcome], T]) -> T:
+        """What ``read`` draws from all ranks, made once, however often the evidence is extended."""
+        if read not in self._kept:
+            self._kept[read] = read(self)
+        made: T = self._kept[read]
+        return made
 
     @cached_property
     def good(self) -> bool:

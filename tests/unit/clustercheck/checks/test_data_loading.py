@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,22 @@ def test_the_place_that_training_waits_for_is_named_by_its_declared_path() -> No
     )
     assert result.measured == 0.5 and "MLPerf Storage" in result.source
     assert judged(evidence, "gpu01").verdict is Verdict.PASS
+
+
+def test_storage_that_was_twice_as_fast_before_fails_and_is_no_warning() -> None:
+    """Below 90 % alone is one: what failed by its baseline is more."""
+
+    def slow(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if (rank.node, rank.gpu) == ("gpu02", 6):
+            verdict["loading"][DECLARED].update(step_s=verdict["synthetic_step_s"] / 0.48)
+
+    evidence = seeding.verdicts(checked.JOB, slow)(sample.healthy())
+    assert judged(evidence).verdict is Verdict.WARNING
+    before = seeding.with_baseline("data-loading", checked.judge, Subject("gpu02"), 1.0)(sample.healthy())
+    result = judged(replace(evidence, baseline=before.baseline))
+    assert result.verdict is Verdict.FAIL
+    assert "51 % below the 0.97 of data that is there of run before of 2026-11-01; loading" in result.because
+    assert result.because.endswith("waits for data up to 4% of the time")
 
 
 def test_a_cpu_that_waits_for_data_says_nothing_of_gpus() -> None:

@@ -10,9 +10,11 @@ import pytest
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.gpu_peer_bandwidth import JOB, NodeLinks, PeerLink
+from clustercheck.checks.support import seeding
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
+from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Result, Verdict
 from clustercheck.samples import sample
 
@@ -70,6 +72,19 @@ def test_both_ways_slow_have_no_direction() -> None:
     assert "between GPU 2 and GPU 5" in found[2].because and "between GPU 5 and GPU 2" in found[5].because
 
 
+@pytest.mark.parametrize(("key", "factor"), [("gbps", 0.9), ("gbps", 0.94), ("latency_us", 2.1)])
+def test_a_gpu_behind_its_equals_above_the_floor_is_blamed_alone(key: str, factor: float) -> None:
+    """270 GB/s and 2.2 us are usual, the floor is 238 GB/s."""
+
+    def change(rank: RankOutcome, record: dict[str, Any]) -> None:
+        for place, link in enumerate(record["peers"].values()):
+            if rank.gpu == 4 or place + (place >= (rank.gpu or 0)) == 4:
+                link[key] *= factor
+
+    found = failed(seeding.verdicts(JOB, change)(sample.healthy(1)))
+    assert set(found) == {4} and "of 8 equals" in found[4].because
+
+
 @pytest.mark.parametrize(
     ("there", "back", "said"),
     [
@@ -83,7 +98,7 @@ def test_ways_that_differ_by_more_than_a_tenth_are_two(there: float, back: float
     links = {(1, 0): PeerLink(there, 2.0, 0, direct=True)}
     if back is not None:
         links[0, 1] = PeerLink(back, 2.0, 0, direct=True)
-    assert NodeLinks(links, None, {}).way(1, 0) == said
+    assert NodeLinks(links, None, None, {}).way(1, 0) == said
 
 
 def test_a_healthy_link_is_told_without_a_direction() -> None:

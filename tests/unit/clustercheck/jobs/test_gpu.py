@@ -193,6 +193,14 @@ def test_as_much_memory_is_tested_as_asked_for_in_blocks(monkeypatch):
         verdict("gpu_memory", parts=["speed"])
 
 
+@pytest.mark.parametrize(("part", "steady"), [(0.665, False), (0.735, True)])  # 5 % beyond 0.7, and within
+def test_a_window_far_below_the_fastest_is_unsteady(part, steady):
+    found = verdict("gpu_burn", device=PlayedDevice("stumbles", slower=1 / part), seconds=2)
+    windows = [window["tflops"] for window in found["burn"]["windows"]]
+    assert min(windows) / max(windows) == pytest.approx(part, abs=0.01)
+    assert found["ok"] is steady
+
+
 def test_a_burn_tells_throughput_over_time_and_counts_errors():
     found = verdict("gpu_burn", seconds=2)["burn"]
     assert found["seconds"] >= 2

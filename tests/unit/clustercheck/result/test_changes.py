@@ -133,3 +133,23 @@ def test_what_was_not_compared_is_no_quantity() -> None:
     assert (
         quantity_changes([Result("copy", Scope.GPU, Subject("a", 0), Verdict.PASS, figures=(figure,))]) == ()
     )
+
+
+def test_of_what_may_fall_to_nothing_the_baseline_is_not_known() -> None:
+    figure = judge(Figure("rate", 97.0, "GB/s", effect=Effect(1.0, "test")), BaselineValue(100.0, "run 1"))
+    assert [part.limit for part in figure.parts] == [0.0]
+    result = Result("copy", Scope.GPU, Subject("a", 0), Verdict.PASS, figures=(figure,))
+    assert quantity_changes([result]) == ()
+
+
+def test_a_quantity_is_written_with_its_interval_and_the_places_that_are_apart() -> None:
+    found = quantity(lambda node, gpu: 88.0 if (node, gpu) == (3, 5) else 100.0, gpus=8).as_json()
+    place = {"node": "gpu03", "gpu": 5, "peer": None, "before": 100.0, "now": 88.0, "change": -0.12}
+    assert found == {
+        "check": "copy", "metric": "rate", "unit": "GB/s", "better": "higher", "before": 100.0, "now": 100.0,
+        "change": 0.0, "interval": [0.0, 0.0], "compared": 64, "nodes": 8, "outcome": "regressed",
+        "fleet": "same", "regressed_at": [place], "improved_at": [], "because": "",
+    }  # fmt: skip
+    few = quantity(lambda node, _gpu: 112.0 if node == 1 else 97.0, nodes=3).as_json()
+    assert (few["interval"], few["outcome"], few["fleet"]) == (None, "improved", "cannot_tell")
+    assert [(one["node"], one["change"]) for one in few["improved_at"]] == [("gpu01", 0.12)]

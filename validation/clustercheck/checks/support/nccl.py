@@ -50,7 +50,7 @@ def log_of(evidence: Evidence, node: str) -> NcclLog:
 
     Raises CannotReadError, also where no launch was heard.
     """
-    log = evidence.once(_logs).get(node, "NCCL's log is missing")
+    log = _logs(evidence).get(node, "NCCL's log is missing")
     if isinstance(log, str):
         raise CannotReadError(log)
     return log
@@ -58,7 +58,7 @@ def log_of(evidence: Evidence, node: str) -> NcclLog:
 
 def reduced_in_switch(evidence: Evidence) -> InSwitch:
     """What NCCL's logs show of it: of the network where most nodes say so; nothing where none can be read."""
-    logs = {node: log for node, log in evidence.once(_logs).items() if isinstance(log, NcclLog)}
+    logs = {node: log for node, log in _logs(evidence).items() if isinstance(log, NcclLog)}
     in_network = sum(bool(log.collnet) for log in logs.values())
     return InSwitch(frozenset(node for node in logs if node in logs[node].nvls), 2 * in_network > len(logs))
 
@@ -66,8 +66,10 @@ def reduced_in_switch(evidence: Evidence) -> InSwitch:
 def _logs(evidence: Evidence) -> dict[str, NcclLog | str]:
     """By node, or why its log cannot be read."""
     outcome = evidence.jobs.get(HEARD)
-    if outcome is None:
-        return {}
+    return outcome.once(_logs_of) if outcome is not None else {}
+
+
+def _logs_of(outcome: JobOutcome) -> dict[str, NcclLog | str]:
     hosts = tuple(rank.node for rank in sorted(outcome.ranks, key=lambda each: each.rank))
     return {node: _read_log(ranks, hosts) for node, ranks in outcome.by_node.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -208,13 +208,19 @@ def rank(job: str, node: str, state: RankState, because: str = "") -> Inject:
     return inject
 
 
-def verdicts(job: str, change: Callable[[RankOutcome, Raw], None]) -> Inject:
-    """Change what the ranks of a job said, in place."""
+def verdicts(
+    job: str, change: Callable[[RankOutcome, Raw], None], on: Collection[Subject] = (Subject(),)
+) -> Inject:
+    """Change what the ranks of a job said, in place: all ranks, or those on the nodes of these subjects."""
+    nodes = {subject.node for subject in on}
 
     def inject(evidence: Evidence) -> Evidence:
         outcome = evidence.jobs[job]
         ranks = []
         for one in outcome.ranks:
+            if None not in nodes and one.node not in nodes:
+                ranks.append(one)
+                continue
             answer = copy.deepcopy(dict(one.verdict or {}))
             change(one, answer)
             ranks.append(replace(one, verdict=answer))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from clustercheck.checks.base import SeededFault
+from clustercheck.checks.base import Scale, SeededFault
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.rdma import lose_adapter
+from clustercheck.checks.support.seeding_figures import scale_write_text
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject, Verdict
@@ -63,6 +64,21 @@ def _no_adapters(evidence: Evidence) -> Evidence:
         for _ in range(3):
             evidence = lose_adapter(node, 0)(evidence)
     return evidence
+
+
+def scaling(key: str) -> Scale:
+    """Of ``loopback``, or of the ``writes`` as the node that wrote says it."""
+
+    def scale(metric: str, factors: Mapping[Subject, float]) -> seeding.Inject:
+        def change(rank: RankOutcome, entry: seeding.Raw) -> None:
+            mine = entry.get("role", "client") == "client"
+            factor = factors.get(Subject(rank.node))
+            if factor is not None and mine and metric == f"write_{entry['device']}/{entry['port']}":
+                entry["text"] = scale_write_text(entry["text"], factor)
+
+        return _says(key, change)
+
+    return scale
 
 
 def faults(key: str) -> tuple[SeededFault, ...]:
