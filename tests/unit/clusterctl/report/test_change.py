@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 
 import pytest
-from tests.support.judged import compared, failing, passing, upgraded
+from tests.support.judged import compared, failing, other_variables, passing, upgraded
+from tests.support.validation_in_memory import SCHEMA
 
 from clustercheck.model import Culprit
 from clustercheck.result import reading
@@ -69,6 +72,35 @@ def test_the_json_has_the_same_and_it_is_read_back_from_it(after_upgrade):
     assert again.as_json()["comparison"] == made
     assert change.comparison(again).findings == change.comparison(after_upgrade).findings
     assert "comparison" not in passing().as_json()
+
+
+@pytest.fixture(scope="module")
+def after_new_variables() -> Document:
+    return other_variables()
+
+
+@pytest.mark.parametrize("render", RENDERED.values(), ids=RENDERED)
+def test_every_report_names_the_variables_of_the_jobs_that_changed_and_their_nodes(
+    render, after_new_variables
+):
+    text = unescape(render(after_new_variables))
+    for words in (
+        "changed: NCCL_IB_TC 105 -> not set: all nodes",
+        "changed: NCCL_ALGO not set -> RING: gpu02, gpu03",
+        'changed: NCCL_TOPO_FILE /etc/topo.xml -> "": gpu05',
+    ):
+        assert words in re.sub(r"changed +NCCL", "changed: NCCL", text)
+    assert change.NO_CHANGE not in text
+
+
+def test_the_json_has_the_variables_that_changed_and_fits_the_schema(after_new_variables):
+    made = json.loads("".join(files.pieces(after_new_variables.members())))
+    SCHEMA.validate(made)
+    found = {one["what"]: one for one in made["comparison"]["environment"]}
+    assert set(found) == {"NCCL_IB_TC", "NCCL_ALGO", "NCCL_TOPO_FILE"}
+    assert (found["NCCL_IB_TC"]["before"], found["NCCL_IB_TC"]["now"]) == ("105", "not set")
+    assert found["NCCL_IB_TC"]["everywhere"] and len(found["NCCL_IB_TC"]["nodes"]) == 8
+    assert found["NCCL_ALGO"]["nodes"] == ["gpu02", "gpu03"] and not found["NCCL_ALGO"]["everywhere"]
 
 
 def test_a_document_of_before_says_its_differences_as_it_has_them(after_upgrade):
