@@ -86,6 +86,26 @@ def test_what_days_assume_of_the_network_is_in_the_table_and_for_programs(capsys
     assert sized(capsys, *SEEDS, "--gpu", "l40s", "--gpus", "1")["assumptions"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "of_adapters"),
+    [
+        (("--gpu", "hgx-a100-80gb", "--gpus", "16"), False),
+        (("--gpu", "l40s", "--gpus", "1"), True),
+        (("--gpu", "hgx-a100-80gb", "--gpus", "16", "--global-batch", "1"), False),
+    ],
+    ids=["fits", "does not fit", "batch not divided"],
+)
+def test_whose_formulas_they_are_is_below_the_table_and_for_programs(capsys, words, of_adapters):
+    sources = sized(capsys, *SEEDS, *words)["sources"]
+    assert list(sources) == ["states", "activations", "lora", "operations"]
+    assert "1910.02054" in sources["states"] and "2205.05198" in sources["activations"]
+    assert "6ND" in sources["operations"] and "2203.15556" in sources["operations"]
+    size(*SEEDS, *words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(source in said for of, source in sources.items() if of != "lora")
+    assert (sources["lora"] in said) is of_adapters is ("- LoRA (rank 16" in said)
+
+
 @pytest.mark.parametrize("model", sorted(presets()))
 def test_it_fits_80_columns(capsys, model):
     size("--model", model, "--gpu", "h100-sxm5-80gb", "--gpus", "1024")
