@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from html import unescape
 
 import pytest
@@ -16,6 +17,7 @@ from clustercheck.model import Culprit
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clusterctl.report import change, culprits, files, html, markdown, terminal
+from clusterctl.report.subjects import culprit_name
 
 RENDERED: dict[str, Callable[[Document], str]] = {
     "terminal": lambda document: terminal.render(document, width=140),
@@ -24,6 +26,11 @@ RENDERED: dict[str, Callable[[Document], str]] = {
         r"\s+", " ", re.sub("<[^>]+>", " ", html.render(document)).replace("&gt;", ">")
     ),
 }
+
+
+@cache
+def cached(make: Callable[[], Document]) -> Document:
+    return make()
 
 
 def details_of(document: Document, culprit: Culprit) -> culprits.CulpritDetails:
@@ -136,6 +143,35 @@ def test_a_culprits_line_is_one_and_its_figures_are_below_it(after_upgrade):
     (line,) = [number for number, text in enumerate(lines) if text.startswith("gpu04, GPU 2:")]
     assert lines[line + 1].split() == ["check", "quantity", "measured", "floor", "baseline", "peers"]
     assert any(text.split()[:3] == ["gpu-gemm", "gemm", "bf16"] for text in lines[line:])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("make", [failing, upgraded, compared], ids=lambda make: make.__name__)
+def test_a_culprits_line_is_one_at_any_width_and_what_is_cut_stands_below_it(make, width):
+    document = cached(make)
+    lines = terminal.render(document, width=width).splitlines()
+    said = " ".join(" ".join(lines).split())
+    assert document.culprits
+    for culprit, details in culprits.culprit_details(document):
+        name = f"{culprit_name(culprit)}: "
+        number = next(n for n, line in enumerate(lines) if line.startswith(name))
+        assert len(lines[number]) <= width
+        assert lines[number + 1].startswith("  ") or not lines[number + 1]
+        whole = lines[number].removeprefix(name).removesuffix(culprits.CUT)
+        assert culprit.because.startswith(whole)
+        first = culprit.reasons[0] if culprit.reasons else culprit.because
+        tabled = {figure.check for figure in details.figures}
+        assert first.partition(":")[0] in tabled or " ".join(first.split()) in said
+
+
+def test_a_line_is_cut_where_a_clause_ends():
+    because = "gpu-gemm: 40 % slower in all five precisions than its peers, its baseline and the floor"
+    culprit = Culprit("gpu", "gpu01", f"{because}; also: gpu-burn", "", 1)
+    assert culprits.fitted(culprit, 120) == culprit.because
+    assert culprits.fitted(culprit, 90) == because
+    assert culprits.fitted(culprit, 80) == f"{because.partition(', its')[0]} ..."
+    assert culprits.fitted(culprit, 40) == "gpu-gemm: 40 % slower in all five ..."
+    assert culprits.fitted(replace(culprit, because="x" * 90), 80) == "x" * 76 + " ..."
 
 
 def test_reasons_without_figures_are_listed_and_a_victims_figures_are_not_its_own():
