@@ -200,6 +200,15 @@ def test_a_pcie_error_reads_as_the_kernels_own_and_is_its_gpus(file: Path) -> No
     assert node.undo["told"].rstrip().endswith("lab-aer-gpu6")
 
 
+@pytest.mark.parametrize("kind", ["sxid", "adapter-power-low"])
+def test_a_message_of_a_device_wants_one_that_is_there(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "hardware.json"
+    hardware.save(hardware.build("none", "gpu01"), path)
+    with pytest.raises(ClusterctlError) as caught:
+        KINDS[kind].inject(RunningNode("gpu01", "none", path))
+    assert caught.value.code == "lab.nothing-to-break"
+
+
 def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:
     node = RunningNode("gpu01", "none", file, gpu=6)
     KINDS["xid"].clear(node)
