@@ -144,7 +144,8 @@ rm -f {_PIPE}
 
 # Children that have ended, of a parent that does not ask how.
 _LEAVE_ZOMBIES = """
-systemctl is-active --quiet zombies || systemd-run --quiet --unit=zombies --collect python3 -c 'import os, time
+systemctl is-active --quiet zombies || systemd-run --quiet --unit=zombies --collect \\
+    python3 -c 'import os, time
 for _ in range(3):
     if os.fork() == 0:
         os._exit(0)

@@ -55,12 +55,22 @@ KINDS = (
 @pytest.fixture
 def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
     """Three nodes of the lab whose driver is loaded."""
-    found = {name: nvml.Paths(tmp_path / name) for name in NODES}
+    return nodes_of("hgx-a100-80gb", tmp_path)
+
+
+def nodes_of(profile: str, root: Path) -> dict[str, nvml.Paths]:
+    """Of any profile; their devices are where those of the healthy sample are."""
+    found = {name: nvml.Paths(root / name) for name in NODES}
     for name, paths in found.items():
-        hardware.save(hardware.build("hgx-a100-80gb", name), paths.hardware)
+        machine, like_sample = hardware.build(profile, name), hardware.build("hgx-a100-80gb", name)
+        for kind in ("gpus", "nvswitches"):
+            for one, place in zip(getattr(machine, kind), getattr(like_sample, kind), strict=False):
+                one.pci_address = place.pci_address
+        hardware.save(machine, paths.hardware)
         module = paths.kernel / "modules/nvidia"
         module.parent.mkdir(parents=True)
         module.write_text(json.dumps({"version": VERSION, "flavor": "open"}))
+        (paths.kernel / "fabric.json").write_text(json.dumps({"state": "completed"}))
     return found
 
 
@@ -217,6 +227,22 @@ def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case
     assert any(case.because in reason for reason in reasons) and case.remedy in culprit.remedy, culprit
     case.fault.clear(target)
     assert failed(judged(evidence_of(lab))) == []
+
+
+def test_on_gpus_with_a_fabric_the_one_that_is_not_joined_is_named(tmp_path: Path) -> None:
+    """What nvidia-smi prints on the lab's H100; of A100 it prints no state, and nothing applies."""
+    case, check = BY_KIND["fabric-not-joined"], BY_ID["gpu-fabric"]
+    nodes = nodes_of(case.fault.hardware, tmp_path)
+    assert {one.verdict for one in evaluate(check, evidence_of(nodes))} == {Verdict.PASS}
+    target = inject(nodes, case)
+    results = evaluate(check, evidence_of(nodes))
+    assert failed(results) == [(check.id, Subject(case.node, case.gpu))]
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert case.because in culprit.because and case.remedy in culprit.remedy
+    case.fault.clear(target)
+    assert failed(evaluate(check, evidence_of(nodes))) == []
+    of_a100 = evaluate(check, evidence_of(nodes_of("hgx-a100-80gb", tmp_path / "a100")))
+    assert {one.verdict for one in of_a100} == {Verdict.EXCLUDED}
 
 
 def test_every_other_gpu_is_judged_beside_one_with_mig(lab: dict[str, nvml.Paths]) -> None:
