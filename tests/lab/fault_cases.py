@@ -18,7 +18,8 @@ FAMILIES: tuple[Family, ...] = ("host", "gpu", "link", "job")
 class Case:
     """A fault at a place, words of the one culprit's remedy and reason, and which family it is of.
 
-    ``ordinary``: an ordinary run may have it; what takes over 90 s (docs/reliability.md) is the campaign's.
+    ``ordinary``: an ordinary run may have it; what takes over 90 s (docs/reliability.md), or a lab of other
+    hardware, is the campaign's.
     """
 
     family: Family
@@ -59,6 +60,7 @@ _WITH_WORDS = (
     Case("host", "fan-failed", "gpu02", "Fans: replace", "FAN2 is critical at 0 RPM"),
     Case("host", "bmc-event", "gpu01", "ipmitool sel elist", "Uncorrectable ECC"),
     Case("host", "process-stuck", "gpu03", "No signal ends", "in uninterruptible sleep for all of"),
+    Case("host", "zombies", "gpu01", "Restart the parent", "3 zombie(s)"),
     Case("host", "os-skew", "gpu02", "one release", "bullseye"),
     Case("host", "memory-missing", "gpu01", "reseated", "memory is"),
     Case("host", "cpu-offline", "gpu03", "lscpu", "CPUs are offline"),
@@ -79,7 +81,9 @@ _WITH_WORDS = (
     Case("host", "device-files-closed", "gpu02", "NVreg_DeviceFileMode", "non-root container"),
     Case("host", "sxid", "gpu01", "", "SXid 20034"),
     Case("host", "nvswitch-missing", "gpu02", "Power-cycle", "5 of 6 NVSwitches"),
+    Case("host", "adapter-power-low", "gpu01", "power-cycle it", "too little power"),
     Case("host", "numa-skew", "gpu03", "BIOS", "GPUs by NUMA node", gpu=1),
+    Case("host", "peermem-errors", "gpu02", "GPUDirect RDMA", "nvidia-peermem reports errors: 3"),
     Case("gpu", "gpu-missing", "gpu01", "", "gone from the PCI bus", gpu=3),
     Case("gpu", "gpu-fell-off-bus", "gpu02", "power-cycle", "fell off the bus", gpu=3),
     Case("gpu", "gpu-model-wrong", "gpu03", "not the ordered model", "40GB", gpu=5),
@@ -105,6 +109,7 @@ _WITH_WORDS = (
     Case("link", "nvlink-errors", "gpu01", "nvidia-smi nvlink -re", "replay errors", gpu=0),
     Case("link", "pcie-slow", "gpu03", "PCIe link", "generation 3", gpu=7),
     Case("link", "peer-access-off", "gpu01", "restart Fabric Manager", "peer access", gpu=4),
+    Case("link", "fabric-not-joined", "gpu03", "Fabric Manager", "In Progress", gpu=6, ordinary=False),
     Case("link", "slow-link", "gpu02", "Check cable", "slow with every partner", ordinary=False),
     Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner", ordinary=False),
     Case("link", "pair-slow", "gpu01", "Check cable", "only the pair", peer="gpu03", ordinary=False),
@@ -134,7 +139,15 @@ _WITH_WORDS = (
         "samples never came",
         ordinary=False,
     ),
+    Case(
+        "job", "launch-samples-repeated", "gpu02", "the log of the process", "samples twice", ordinary=False
+    ),
+    Case("job", "sharding-raises", "gpu01", "log", "cannot allocate memory of the shard", ordinary=False),
 )
+
+
+def _is_ordinary(fault: LabFault) -> bool:
+    return fault.suite == "quick" and not fault.hardware
 
 
 def _without_words(fault: LabFault, node: str) -> Case:
@@ -142,7 +155,7 @@ def _without_words(fault: LabFault, node: str) -> Case:
     family: Family = "host" if fault.scope == "node" else fault.scope
     peer = "gpu01" if fault.scope == "link" and node != "gpu01" else None
     gpu = 3 if fault.scope == "gpu" else None
-    return Case(family, fault.kind, node, "", gpu=gpu, peer=peer, ordinary=fault.suite == "quick")
+    return Case(family, fault.kind, node, "", gpu=gpu, peer=peer, ordinary=_is_ordinary(fault))
 
 
 _NEW = [fault for kind, fault in faults.known().items() if kind not in {case.kind for case in _WITH_WORDS}]

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .fault_cases import BY_KIND
+
 Records = dict[str, Any]
 
 FAULTS = ("<!-- faults: written by the campaign -->", "<!-- end of faults -->")
@@ -46,12 +48,19 @@ def write(page: Path, kept: Records) -> None:
 
 
 def faults_table(kept: Records) -> str:
-    """A row a fault: what found it, who was blamed, how long the validation took."""
+    """A row a fault: what found it, who was blamed, how long the validation took; or that it was not run."""
     lines = [
         "| fault | put in place on | found by | blamed | validation | seen |",
         "|---|---|---|---|---|---|",
     ]
-    for kind, one in kept.get("faults", {}).items():
+    seen: Records = kept.get("faults", {})
+    for kind in sorted({*seen, *BY_KIND}):
+        if kind not in seen:
+            case = BY_KIND[kind]
+            where = place({"node": case.node, "gpu": case.gpu, "peer": case.peer})
+            lines.append(f"| `{kind}` | {where} | – | – | – | not run yet |")
+            continue
+        one = seen[kind]
         checks = ", ".join(f"`{check}`" for check in one["checks"])
         blamed = f"{one['blamed']['scope']} {place(one['blamed'])}" if one["blamed"] else "nobody: a warning"
         lines.append(

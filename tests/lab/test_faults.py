@@ -10,14 +10,15 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from . import reliability
-from .conftest import REPOSITORY, run_clusterctl
+from .conftest import REPOSITORY, bring_up, run_clusterctl
 from .fault_cases import BY_KIND, CASES, Case, sample
 from .validating import (
     assert_found,
@@ -40,6 +41,24 @@ NOT_BESIDE_OTHERS = (
     "fabricmanager-stopped", "pair-slow", "disk-read-only", "node-down", "node-hung", "registry-down",
     "persistence-off", "mount-gone",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def labs(applied_lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Case], Any]]:
+    """The applied lab that can have a fault: another one is brought up for each other hardware."""
+    others: dict[str, Any] = {}
+    with ExitStack() as stack:
+
+        def lab_of(case: Case) -> Any:
+            named = case.fault.hardware
+            if named and named not in others:
+                directory = tmp_path_factory.mktemp(named) / "lab"
+                up = contextmanager(bring_up)(directory, "--nodes", "3", "--hardware", named)
+                others[named] = stack.enter_context(up)
+                others[named].done("apply", "--yes", "--canary", "0")
+            return others[named] if named else applied_lab
+
+        yield lab_of
 
 
 @pytest.fixture
@@ -76,8 +95,12 @@ def test_a_fault_of_the_sample_is_found_and_blamed_on_its_place(broken: Any, cas
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
-def test_each_fault_is_found_and_blamed_on_its_place(broken: Any, case: Case) -> None:
-    document = seen(broken, case)
+def test_each_fault_is_found_and_blamed_on_its_place(labs: Callable[[Case], Any], case: Case) -> None:
+    lab = labs(case)
+    try:
+        document = seen(lab, case)
+    finally:
+        lab.clear_faults()
     culprit = next((one for one in document["culprits"] if one["node"] == case.node), None)
     found = failed_of(document) if culprit else warned_of(document)
     record = {
@@ -152,7 +175,7 @@ def test_a_gpu_falls_off_the_bus_as_a_real_one_does(broken: Any) -> None:
 def test_faults_are_cleared_after_a_power_cycle_and_twice(broken: Any, cases: list[Case]) -> None:
     # Where Docker is stopped, no image is found that could be spoiled.
     for case in sorted(cases, key=lambda case: case.kind == "docker-stopped"):
-        if case.kind not in NOT_BESIDE_OTHERS:
+        if case.kind not in NOT_BESIDE_OTHERS and not case.fault.hardware:
             peer = ["--peer", "registry01"] if case.peer else []
             broken.inject("gpu02", case.kind, *(case.options if case.gpu is not None else peer))
     broken.inject("registry01", "registry-down")

@@ -90,6 +90,30 @@ def upgraded() -> Document:
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
+def other_variables() -> Document:
+    """Eight nodes whose jobs have other variables than in the baseline: one everywhere, two on some nodes."""
+    names = [node.name for node in healthy(8).spec.nodes]
+    some = {"gpu02": {"NCCL_ALGO": "RING"}, "gpu03": {"NCCL_ALGO": "RING"}}
+    then = {name: {"NCCL_IB_TC": "105", "NCCL_TOPO_FILE": "/etc/topo.xml"} for name in names}
+    now = {name: {"NCCL_TOPO_FILE": "/etc/topo.xml", **some.get(name, {})} for name in names}
+    now["gpu05"]["NCCL_TOPO_FILE"] = ""
+    before = judged(with_variables(_like_real(healthy(8)), **then)).as_json()
+    evidence = with_variables(_like_real(healthy(8)), **now)
+    return judged(replace(evidence, baseline=baseline.from_result(before, where="then")))
+
+
+def with_variables(evidence: Evidence, **by_node: dict[str, str]) -> Evidence:
+    """The evidence of nodes whose settings give their ranks these variables."""
+    nodes = tuple(
+        replace(
+            node,
+            settings=replace(evidence.spec.settings_of(node.name), environment=by_node.get(node.name, {})),
+        )
+        for node in evidence.spec.nodes
+    )
+    return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+
 def many(nodes: int) -> Document:
     """A large cluster with some of everything in it, measured in pairs as a search would."""
     evidence = large_evidence(nodes)

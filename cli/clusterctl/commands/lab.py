@@ -129,7 +129,15 @@ def list_faults(directory: Path | None, as_json: bool) -> int:
     if as_json:
         for kind in faults.known().values():
             known = {"kind": kind.kind, "scope": kind.scope, "summary": kind.summary}
-            emit({"type": "kind", **known, "caught_by": list(kind.caught_by), "suite": kind.suite})
+            emit(
+                {
+                    "type": "kind",
+                    **known,
+                    "caught_by": list(kind.caught_by),
+                    "suite": kind.suite,
+                    "hardware": kind.hardware,
+                }
+            )
         for one in in_place:
             emit(_fault_record(one))
         return EXIT_GOOD

@@ -55,7 +55,8 @@ def render(checks: Iterable[Check], suites: Mapping[str, Suite], lab_faults: Ite
 
 
 def _suite_row(suite: Suite) -> tuple[str, ...]:
-    chosen = "all" if suite.checks == "all" else ", ".join(map(code, suite.checks))
+    named = suite.checks
+    chosen = "all" if named == "all" else f"those without a job, {', '.join(map(code, named))}"
     if suite.without:
         chosen = f"{chosen} but {', '.join(map(code, suite.without))}"
     jobs = ", ".join(f"{code(name)} {job.timeout_s:g}" for name, job in suite.jobs.items())

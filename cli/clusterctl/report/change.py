@@ -14,7 +14,7 @@ from clusterctl.report.subjects import ALL_NODES, names_in_ranges, subject_name
 
 UNCHANGED = 0.01  # a part of what it was
 MAX_PLACES = 4
-NO_CHANGE = "no software or firmware that is known of both runs"
+NO_CHANGE = "no software, firmware or variable of the jobs that is known of both runs"
 OUTCOMES = {
     Outcome.REGRESSED: "regressed",
     Outcome.IMPROVED: "improved",
@@ -44,7 +44,7 @@ def comparison(document: Document) -> Comparison | None:
         str(about.get("run", "")),
         str(about.get("finished", "")),
         tuple(map(str, about.get("not_compared") or ())),
-        tuple(_software(about)),
+        tuple(_environment(about)),
         document.changes,
         tuple(_findings(document.changes)),
     )
@@ -60,7 +60,7 @@ def worst_name(change: QuantityChange) -> str:
     return subject_name(change.worst.subject)
 
 
-def _software(about: Mapping[str, Any]) -> Iterator[str]:
+def _environment(about: Mapping[str, Any]) -> Iterator[str]:
     """``driver 580.95.05 -> 580.105.08: all nodes``; documents of before 2026-11-24 have sentences alone."""
     changed = about.get("changed")
     if not isinstance(changed, list):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from clustercheck.locate.culprits import ALSO
 from clustercheck.model import Culprit, Judged, JudgedPart, Part, Result, Subject, Verdict
 from clustercheck.result.document import Document
 from clusterctl.report.expectation import metric_name
@@ -13,6 +15,8 @@ from clusterctl.report.view import value
 
 MAX_FIGURES = 8
 MAX_REASONS = 6
+CUT = " ..."
+CLAUSE_END = re.compile("[;,:] | and | [(]")
 SHOWN = (Part.FLOOR, Part.BASELINE, Part.PEERS)
 
 
@@ -48,6 +52,29 @@ def culprit_details(document: Document) -> list[tuple[Culprit, CulpritDetails]]:
             for node in {result.subject.node, result.subject.peer} - {None}:
                 wrong.setdefault(str(node), []).append(result)
     return [(culprit, _details(culprit, wrong.get(culprit.node, ()))) for culprit in document.culprits]
+
+
+def fitted(culprit: Culprit, width: int) -> str:
+    """Its sentence on one line of at most ``width``, cut where a clause ends; what is cut stands below it.
+
+    The other checks go first, since their reasons or figures are below it in any case.
+    """
+    sentence = culprit.because
+    if len(sentence) <= width:
+        return sentence
+    alone = sentence.partition(ALSO)[0]
+    if len(alone) <= width:
+        return alone
+    start = alone[: max(0, width - len(CUT))]
+    ends = [match.start() for match in CLAUSE_END.finditer(start) if 2 * match.start() > width]
+    return start[: ends[-1] if ends else start.rfind(" ") if " " in start else len(start)] + CUT
+
+
+def cut_reason(culprit: Culprit, details: CulpritDetails, line: str) -> str:
+    """The reason in full of a sentence that was cut to ``line``; empty where that or a figure has it."""
+    first = culprit.reasons[0] if culprit.reasons else culprit.because
+    in_figures = first.partition(":")[0] in {figure.check for figure in details.figures}
+    return first if line.endswith(CUT) and not in_figures and first not in details.reasons else ""
 
 
 def _details(culprit: Culprit, wrong: Sequence[Result]) -> CulpritDetails:

@@ -46,7 +46,7 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     style = "bold green" if document.verdict == "pass" else STYLES[document.verdict]
     lines: list[RenderableType] = [Text(view.headline(document), style=style), view.summary(document)]
     for culprit, details in culprits.culprit_details(document):
-        lines += _culprit(culprit, details)
+        lines += _culprit(culprit, details, console.width)
     questions = view.open_questions(document)[:MAX_SHOWN]
     for question in questions:
         lines += _question(question)
@@ -70,9 +70,13 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _culprit(culprit: Culprit, details: culprits.CulpritDetails) -> Iterator[RenderableType]:
+def _culprit(culprit: Culprit, details: culprits.CulpritDetails, width: int) -> Iterator[RenderableType]:
     """One line, and below it the figures that it is about, other reasons, and the remedy."""
-    yield Text.assemble("\n", (culprit_name(culprit), "bold red"), f": {culprit.because}")
+    name = culprit_name(culprit)
+    line = culprits.fitted(culprit, width - len(name) - 2)
+    yield Text.assemble("\n", (name, "bold red"), f": {line}")
+    if full := culprits.cut_reason(culprit, details, line):
+        yield Padding(Text(full, style="dim"), (0, 0, 0, 2))
     if details.figures:
         yield Padding(_figures(details.figures), (0, 0, 0, 2))
     if details.more_figures:

@@ -11,6 +11,10 @@ from clusterctl.sizing.shape import ModelShape
 GIB = 2**30
 NONE, SELECTIVE, FULL = "none", "selective", "full"
 RECOMPUTE = (NONE, SELECTIVE, FULL)  # from the most memory to the least
+# Of the formulas below, as the output names them.
+STATES_SOURCE = "ZeRO (Rajbhandari et al., SC 2020, arXiv 1910.02054), section 3.1"
+ACTIVATIONS_SOURCE = "Korthikanti et al. (arXiv 2205.05198), section 4"
+LORA_SOURCE = "LoRA (Hu et al., ICLR 2022, arXiv 2106.09685), section 4"
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,16 @@ class Sizing:
             found.append(f"Across nodes expect less than what {reached.gpus} GPUs reached.")
         return tuple(found)
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Whose formulas the figures come from, by what they are of."""
+        return {
+            "states": memory.STATES_SOURCE,
+            "activations": memory.ACTIVATIONS_SOURCE,
+            "lora": memory.LORA_SOURCE,
+            "operations": throughput.OPERATIONS_SOURCE,
+        }
+
 
 def size(task: Task, hardware: GpuPool, utilisation: Utilisation) -> Sizing:
     """The options on the GPUs that there are, or on the smallest number that fits."""

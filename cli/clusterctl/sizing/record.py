@@ -50,6 +50,7 @@ def record(sizing: Sizing) -> dict[str, Any]:
         ),
         "utilisation": asdict(sizing.utilisation),
         "assumptions": list(sizing.assumptions),
+        "sources": sizing.sources,
     }
 
 

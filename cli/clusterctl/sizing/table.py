@@ -14,6 +14,12 @@ from clusterctl.sizing.shape import ModelShape
 
 WIDTH = 80
 HEAD = ("parallelism", "weights", "grads", "optim", "activ", "total", "recomp", "days")
+SOURCES_OF = {
+    "states": "weights, gradients, optimizer states",
+    "activations": "activations",
+    "lora": "adapters",
+    "operations": "operations",
+}
 MODELS_HEAD = ("model", "parameters", "layers", "hidden", "heads", "vocabulary", "sequence")
 
 
@@ -28,7 +34,7 @@ def amount(number: float) -> str:
 def render(sizing: Sizing) -> str:
     """The table with what was assumed, the choice, and what else would do."""
     above = [*_heading(sizing), "", *_activations(sizing), "", "Per GPU, GiB:"]
-    below = ["", *_reasons(sizing.options), *_conclusion(sizing)]
+    below = ["", *_reasons(sizing.options), *_conclusion(sizing), "", *_sources(sizing)]
     lines = [*map(_wrapped, above), *_table(sizing.options), *map(_wrapped, below)]
     return "\n".join(lines) + "\n"
 
@@ -135,16 +141,27 @@ def _conclusion(sizing: Sizing) -> Iterator[str]:
         )
 
 
+def _sources(sizing: Sizing) -> Iterator[str]:
+    """The formulas of what the table has: of LoRA's adapters only where they are in it."""
+    yield "Formulas:"
+    for of, source in sizing.sources.items():
+        if of != "lora" or (sizing.chosen is None and not _copies(sizing)):
+            yield f"- {SOURCES_OF[of]}: {source}"
+
+
+def _copies(sizing: Sizing) -> list[int]:
+    """The copies of the layouts that memory allows."""
+    usable = sizing.hardware.usable_bytes
+    return [option.layout.data for option in sizing.options if option.memory.total <= usable]
+
+
 def _nothing_fits(sizing: Sizing) -> Iterator[str]:
     shape, request = sizing.task.shape, sizing.task.request
     model = "This model" if shape.name == "model" else shape.name
     whole = shape.parameters * request.bytes_per_parameter
     have = sizing.gpus * sizing.hardware.usable_bytes
     here = f"{sizing.gpus} x {sizing.hardware.profile.name}"
-    copies = [
-        option.layout.data for option in sizing.options if option.memory.total <= sizing.hardware.usable_bytes
-    ]
-    if copies:
+    if copies := _copies(sizing):
         batch = counted(sizing.task.global_batch or 0, "sequence")
         yield f"{model} fits {here}, but no parallelism that fits can divide a global batch of {batch}."
         yield "What would do:"

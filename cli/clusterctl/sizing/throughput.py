@@ -11,6 +11,11 @@ from clusterctl.sizing.shape import ModelShape
 SECONDS_PER_DAY = 86400
 # Hoffmann et al., Training Compute-Optimal Large Language Models (Chinchilla, 2022), table 3.
 TOKENS_PER_PARAMETER = 20
+# Of `operations`, as the output names it.
+OPERATIONS_SOURCE = (
+    "6ND, 6 for each parameter and token: Chinchilla (Hoffmann et al., arXiv 2203.15556), appendix F; those "
+    "of attention: PaLM (Chowdhery et al., arXiv 2204.02311), appendix B"
+)
 # Less of the peak is a mistake, and makes times that no number can hold.
 LEAST_PART = 1e-4
 

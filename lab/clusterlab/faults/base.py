@@ -52,7 +52,8 @@ class LabFault:
 
     ``caught_by`` names the checks of a validation that must fail of it, or warn where that is its
     ``verdict``. Those of single parts are all that do; of group checks others may fail too. ``suite`` is the
-    smallest suite that has them.
+    smallest suite that has them. ``hardware`` is what ``lab up --hardware`` must be; empty where its default
+    will do.
     """
 
     kind: str
@@ -63,3 +64,4 @@ class LabFault:
     caught_by: tuple[str, ...] = field(kw_only=True)
     suite: str = field(default="quick", kw_only=True)
     verdict: Literal["fail", "warning"] = field(default="fail", kw_only=True)
+    hardware: str = field(default="", kw_only=True)

@@ -142,6 +142,18 @@ if systemctl is-active --quiet stuck-process; then systemctl stop stuck-process;
 rm -f {_PIPE}
 """
 
+# Children that have ended, of a parent that does not ask how.
+_LEAVE_ZOMBIES = """
+systemctl is-active --quiet zombies || systemd-run --quiet --unit=zombies --collect \\
+    python3 -c 'import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os._exit(0)
+time.sleep(1e8)
+'
+"""
+_COLLECT_ZOMBIES = "if systemctl is-active --quiet zombies; then systemctl stop zombies; fi"
+
 FAULTS = (
     # As of a supply whose cable is out.
     covering(
@@ -172,6 +184,17 @@ FAULTS = (
         inject=_WAIT_FOREVER,
         clear=_WAIT_NO_MORE,
         caught_by=("stuck-processes",),
+    ),
+    # As of a container without an init of its own.
+    replace(
+        scripted(
+            "zombies",
+            "three processes of the node have ended, and their parent does not collect them",
+            inject=_LEAVE_ZOMBIES,
+            clear=_COLLECT_ZOMBIES,
+            caught_by=("stuck-processes",),
+        ),
+        verdict="warning",
     ),
     # As after a machine check.
     scripted(

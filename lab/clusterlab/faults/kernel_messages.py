@@ -1,4 +1,7 @@
-"""Faults of which only the kernel log tells: an Xid of a GPU, an SXid of an NVSwitch; gone after a reboot."""
+"""Faults of which only the kernel log tells, such as an Xid of a GPU or an SXid of an NVSwitch.
+
+All are gone after a reboot.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from clusterlab.faults.on_kernel_log import remove_lines, write_lines
 
 XID, SXID = 119, 20034
 _SXID_NAME = "lab-sxid"
+_ADAPTER_NAME = "lab-adapter-power"
+_PEERMEM_NAME = "lab-peermem"
+PEERMEM_ERRORS = 3
 
 
 def write_xid(target: FaultTarget) -> None:
@@ -59,6 +65,30 @@ def write_sxid(target: FaultTarget) -> None:
     write_lines(target, _SXID_NAME, [line])
 
 
+def write_adapter_power(target: FaultTarget) -> None:
+    """Write its driver's line. Raises ClusterctlError (``lab.nothing-to-break``) without an adapter."""
+    adapters = hardware.load(target.hardware_file).hcas
+    if not adapters:
+        raise ClusterctlError(
+            "there is no adapter that could lack power",
+            code="lab.nothing-to-break",
+            where=target.node,
+            hint="Bring up a lab whose nodes have adapters: --hardware hgx-a100-80gb.",
+            exit_code=EXIT_USAGE,
+        )
+    line = (
+        f"mlx5_core {adapters[0].pci_address}: mlx5_pcie_event:301:(pid 7): "
+        "Detected insufficient power on the PCIe slot (27W)."
+    )
+    write_lines(target, _ADAPTER_NAME, [line])
+
+
+def write_peermem_errors(target: FaultTarget) -> None:
+    """Write its lines: of a job whose memory was gone before the adapter had let go of it."""
+    line = "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping"
+    write_lines(target, _PEERMEM_NAME, [line] * PEERMEM_ERRORS)
+
+
 FAULTS = (
     LabFault(
         "pcie-error",
@@ -83,5 +113,22 @@ FAULTS = (
         write_sxid,
         lambda target: remove_lines(target, _SXID_NAME),
         caught_by=("kernel-log",),
+    ),
+    LabFault(
+        "adapter-power-low",
+        "the kernel log has an adapter whose slot gives it too little power, until the node reboots",
+        "node",
+        write_adapter_power,
+        lambda target: remove_lines(target, _ADAPTER_NAME),
+        caught_by=("kernel-log",),
+    ),
+    LabFault(
+        "peermem-errors",
+        "the kernel log has errors of nvidia-peermem, until the node reboots",
+        "node",
+        write_peermem_errors,
+        lambda target: remove_lines(target, _PEERMEM_NAME),
+        caught_by=("kernel-log",),
+        verdict="warning",
     ),
 )

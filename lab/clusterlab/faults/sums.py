@@ -1,4 +1,4 @@
-"""What spoils all-reduce or loading for the ranks of one node: a file in the training image as it has it.
+"""What spoils all-reduce, loading or sharding for the ranks of one node: a file in its training image.
 
 Containers that start later see it; the image's name and digest stay. Only the consequences are simulated: no
 lab makes a CPU or an adapter miscalculate.
@@ -58,13 +58,21 @@ module.all_reduce = all_reduce
 """
 # Of each batch the last sample is the first one again: neither its size nor its checksum tells.
 _REPEAT = """
-right = module.BatchSampler.__iter__
+right = module.@SAMPLER@.__iter__
 
 def batches(sampler):
     for batch in right(sampler):
         yield [*batch[:-1], batch[0]]
 
-module.BatchSampler.__iter__ = batches
+module.@SAMPLER@.__iter__ = batches
+"""
+# Paddle's optimizer of stage 1, in the module that defines it.
+_SHARDING = "paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer"
+_RAISE = """
+def step(optimizer):
+    raise RuntimeError("cannot allocate memory of the shard")
+
+module.DygraphShardingOptimizer.step = step
 """
 
 
@@ -102,6 +110,11 @@ fi
     )
 
 
+def of_seeds(kind: str, summary: str, *, package: str, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
+    """The same of what the suite `seeds` alone runs."""
+    return replace(spoiled(kind, summary, package=package, spoil=spoil, caught_by=caught_by), suite="seeds")
+
+
 FAULTS = (
     # As where a library of its node is broken.
     spoiled_sums(
@@ -118,14 +131,27 @@ FAULTS = (
         caught_by=("all-reduce", "data-parallel"),
     ),
     # As where a library that divides the samples is broken.
-    replace(
-        spoiled(
-            "samples-repeated",
-            "ranks of the node read a sample of each batch twice, and another never (suite seeds)",
-            package="paddle.io",
-            spoil=_REPEAT,
-            caught_by=("data-loading",),
-        ),
-        suite="seeds",
+    of_seeds(
+        "samples-repeated",
+        "ranks of the node read a sample of each batch twice, and another never (suite seeds)",
+        package="paddle.io",
+        spoil=_REPEAT.replace("@SAMPLER@", "BatchSampler"),
+        caught_by=("data-loading",),
+    ),
+    # As the same in the sampler that divides them among the processes of a user's script.
+    of_seeds(
+        "launch-samples-repeated",
+        "what paddle.distributed.launch starts on the node reads a sample of each batch twice (suite seeds)",
+        package="paddle.io",
+        spoil=_REPEAT.replace("@SAMPLER@", "DistributedBatchSampler"),
+        caught_by=("paddle-launch",),
+    ),
+    # As where memory is too small for a shard's states.
+    of_seeds(
+        "sharding-raises",
+        "ranks of the node raise an exception in the optimizer of sharding stage 1 (suite seeds)",
+        package=_SHARDING,
+        spoil=_RAISE,
+        caught_by=("sharding", "sharding-stages"),
     ),
 )

@@ -210,6 +210,9 @@ class SimulatedGpu(Strict):
     module_id: Count
     pcie: SimulatedPcieLink
     nvlinks: list[SimulatedNvLink] = []
+    joins_fabric: bool = Field(
+        default=True, description="whether Fabric Manager joins it, where GPUs report a fabric"
+    )
     peer_access: bool = Field(default=True, description="whether other GPUs may reach its memory")
     inforom_corrupted: bool = False
     clocks: Clocks

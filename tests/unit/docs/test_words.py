@@ -12,6 +12,9 @@ import click
 import pytest
 from tests.support.tree import ROOT
 
+from clustercheck.errors import ExplainedError
+from clustercheck.running import suites
+from clusterctl.commands import validate
 from clusterctl.main import cli
 
 PAGES = sorted(
@@ -22,7 +25,7 @@ PAGES = sorted(
         *ROOT.glob("lab/**/*.md"),
     ]
 )
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)  # also within a list
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 INLINE = re.compile(r"`((?:sudo )?(?:\.venv/bin/)?clusterctl\s[^`]+)`")
 PROGRAM = ("clusterctl", ".venv/bin/clusterctl")
@@ -81,6 +84,21 @@ def what_is_wrong_with(arguments: list[str], *, strict: bool) -> str:
     return ""
 
 
+def unknown_checks(arguments: list[str]) -> str:
+    """Why `validate` would refuse the suite or the checks of these arguments; empty for other commands."""
+    if arguments[:1] == ["-C"]:
+        arguments = arguments[2:]
+    if arguments[:1] != ["validate"] or any(map(PLACEHOLDER.fullmatch, arguments)):
+        return ""
+    named = validate.command.make_context("validate", arguments[1:], resilient_parsing=True).params
+    patterns = [pattern.strip() for pattern in (named["only"] or "").split(",") if pattern.strip()]
+    try:
+        suites.load(named["suite"]).of_checks(patterns)
+    except ExplainedError as error:
+        return error.what
+    return ""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     broken = []
@@ -100,7 +118,7 @@ def test_every_command_that_is_shown_would_be_taken(page: Path) -> None:
     wrong = []
     for line in shell_lines(page):
         for arguments in calls(line):
-            if because := what_is_wrong_with(arguments, strict=True):
+            if because := what_is_wrong_with(arguments, strict=True) or unknown_checks(arguments):
                 wrong.append(f"{line.strip()}: {because}")
     assert wrong == []
 
@@ -111,7 +129,7 @@ def test_every_command_and_option_that_is_named_exists(page: Path) -> None:
     for text in INLINE.findall(prose(page)):
         for arguments in calls(text):
             named = [word for word in arguments if word != "..."]
-            if because := what_is_wrong_with(named, strict=False):
+            if because := what_is_wrong_with(named, strict=False) or unknown_checks(named):
                 wrong.append(f"{text}: {because}")
     assert wrong == []
 
@@ -139,9 +157,20 @@ def test_the_readers_of_the_pages_see_what_is_wrong(tmp_path: Path) -> None:
     assert what_is_wrong_with(["-C", "DIR", "hosts", "scan", "--limit", "gpu01"], strict=True) == ""
     page = tmp_path / "page.md"
     page.write_text(
-        "```sh\nclusterctl status  # all\nsudo clusterctl lab down && ls\n```\n", encoding="utf-8"
+        "```sh\nclusterctl status  # all\nsudo clusterctl lab down && ls\n```\n"
+        "- a step:\n\n  ```sh\n  clusterctl plan\n  ```\n",
+        encoding="utf-8",
     )
-    assert [call for line in shell_lines(page) for call in calls(line)] == [["status"], ["lab", "down"]]
+    found = [call for line in shell_lines(page) for call in calls(line)]
+    assert found == [["status"], ["lab", "down"], ["plan"]]
+
+
+def test_a_suite_without_the_checks_that_are_shown_is_seen() -> None:
+    shown = ["validate", "--checks", "gpu-mig,paddle-run-check"]
+    assert unknown_checks(shown) == "the suite quick has no check 'paddle-run-check'"
+    assert unknown_checks([*shown, "--suite", "standard"]) == ""
+    assert "unknown suite" in unknown_checks(["-C", "DIR", "validate", "--suite", "fast"])
+    assert unknown_checks(["validate", "--suite", "NAME"]) == unknown_checks(["status"]) == ""
 
 
 def texts_of(tree: ast.Module) -> Iterator[str]:

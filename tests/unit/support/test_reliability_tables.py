@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.lab import reliability
 
+from clusterlab import faults
+
 PAGE = "\n".join(["# Page", *reliability.FAULTS, "between", *reliability.CLEAN, "the end", ""])
 RECORD = {
     "node": "gpu02",
@@ -60,6 +62,16 @@ def test_the_page_in_the_tree_is_made_of_what_was_kept(repository: Path, tmp_pat
     (tmp_path / "page.md").write_text(page, encoding="utf-8")
     reliability.write(tmp_path / "page.md", kept)
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page
+
+
+def test_the_page_on_support_has_seen_in_the_lab_what_found_a_fault_there(repository: Path) -> None:
+    kept = json.loads((repository / "docs/reliability.json").read_text(encoding="utf-8"))["faults"]
+    ran = {faults.known()[kind].suite for kind in kept}
+    page = (repository / "docs/support.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| Suite `")]
+    by_suite = {what.split("`")[1]: lab for what, _, lab, _ in rows}
+    assert by_suite
+    assert [suite for suite, lab in by_suite.items() if (lab == "never") is (suite in ran)] == []
 
 
 def test_a_place_says_the_peer() -> None:

@@ -9,13 +9,13 @@ from typing import Any, Optional
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
 from clustercheck.expect.judge import BaselineValue
-from clustercheck.expect.software import software_changes, software_of
+from clustercheck.expect.software import EnvironmentChange, software_changes, software_of
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.nvidia_smi import plain_model
-from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError
 
-MAX_NAMED = 4  # nodes of one change
+NOT_SET = "not set"
+EMPTY = '""'  # a variable that is set, to nothing
 
 Place = tuple[Optional[str], Optional[int]]  # a node, or a GPU of it
 
@@ -100,28 +100,29 @@ def described(evidence: Evidence, environment: Mapping[str, Any]) -> dict[str, A
     baseline = evidence.baseline
     if baseline is None:
         return None
-    changes = software_changes(baseline.software, software_of(environment))
+    versions = software_changes(baseline.software, software_of(environment))
+    changes = [*versions, *_variables(evidence, baseline)]
     return {
         "run": baseline.run,
         "finished": baseline.finished,
         "not_compared": list(dict.fromkeys(evidence.replaced.values())),
-        "differs": [*(change.text for change in changes), *_variables(evidence, baseline)],
+        "differs": [change.text for change in changes],
         "changed": [change.as_json() for change in changes],
     }
 
 
-def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
+def _variables(evidence: Evidence, baseline: Baseline) -> Iterator[EnvironmentChange]:
     """Variables of the ranks that have another value in the settings than then, each with its nodes."""
-    changed: dict[str, list[str]] = defaultdict(list)
-    known = [name for name in evidence.reachable if name in baseline.nodes]
-    for name in known:
-        then, now = baseline.nodes[name].environment, evidence.spec.settings_of(name).environment
+    changed: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name in evidence.reachable:
+        then = baseline.nodes[name].environment if name in baseline.nodes else None
         if then is None:
             continue
+        now = evidence.spec.settings_of(name).environment
         for variable in sorted({*then, *now}):
-            if then.get(variable) != now.get(variable):
-                values = (then.get(variable, "not set"), now.get(variable, "not set"))
-                changed[f"{variable} {values[0]} -> {values[1]}"].append(name)
-    for change, names in changed.items():
-        where = "all nodes" if names == known else some_of(names, MAX_NAMED)
-        yield f"{change}: {where}"
+            before, after = then.get(variable, NOT_SET) or EMPTY, now.get(variable, NOT_SET) or EMPTY
+            if before != after:
+                changed[variable, before, after].append(name)
+    for (variable, before, after), nodes in changed.items():
+        everywhere = len(nodes) == len(evidence.reachable)
+        yield EnvironmentChange(variable, before, after, tuple(nodes), everywhere)

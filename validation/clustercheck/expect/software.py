@@ -36,8 +36,8 @@ class Software:
 
 
 @dataclass(frozen=True)
-class SoftwareChange:
-    """One version that is another now, on these nodes; on none where the whole cluster shares it."""
+class EnvironmentChange:
+    """One version or variable that is another now, on these nodes; none for what the whole cluster shares."""
 
     what: str
     before: str
@@ -79,19 +79,19 @@ def _known(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str
     return {name: str(record[name]) for name in names if record.get(name)}
 
 
-def software_changes(then: Software, now: Software) -> list[SoftwareChange]:
+def software_changes(then: Software, now: Software) -> list[EnvironmentChange]:
     """What is another now. What was unknown then, or is now, is not a change."""
     return [*_of_cluster(then, now), *_of_nodes(then, now)]
 
 
-def _of_cluster(then: Software, now: Software) -> Iterator[SoftwareChange]:
+def _of_cluster(then: Software, now: Software) -> Iterator[EnvironmentChange]:
     for name, what in OF_CLUSTER.items():
         before, after = then.cluster.get(name), now.cluster.get(name)
         if before and after and before != after:
-            yield SoftwareChange(what, before, after)
+            yield EnvironmentChange(what, before, after)
 
 
-def _of_nodes(then: Software, now: Software) -> Iterator[SoftwareChange]:
+def _of_nodes(then: Software, now: Software) -> Iterator[EnvironmentChange]:
     """Nodes with the same change are one; of all nodes, where none is without it."""
     for name, what in OF_NODE.items():
         together: dict[tuple[str, str], list[str]] = {}
@@ -100,4 +100,5 @@ def _of_nodes(then: Software, now: Software) -> Iterator[SoftwareChange]:
             if before and after and before != after:
                 together.setdefault((before, after), []).append(node)
         for (before, after), nodes in together.items():
-            yield SoftwareChange(what, before, after, tuple(nodes), everywhere=len(nodes) == len(now.nodes))
+            everywhere = len(nodes) == len(now.nodes)
+            yield EnvironmentChange(what, before, after, tuple(nodes), everywhere)

@@ -24,13 +24,20 @@ def scaling_floor(level: str) -> Limit:
     return Limit(float(entry["floor"]), str(entry["source"]))
 
 
-def recipe_limit(recipe: str, quantity: str, profile: Profile | None = None) -> Limit | None:
+def recipe_limit(
+    recipe: str, quantity: str, profile: Profile | None = None, *, model: str = ""
+) -> Limit | None:
     """Of ``speed`` (at least) or ``memory`` (at most), against float32; None if there is no source for it.
 
-    A speed that comes of tensor cores is limited only where the profile has them as fast as its source had.
+    A speed is limited only of the models that its source has, and, as it comes of tensor cores, where the
+    profile has them as fast as there.
     """
     entry = _data()["recipes"].get(recipe, {})
-    if quantity not in entry or (quantity == "speed" and _peak_ratio(profile) < entry["peak_ratio"]):
+    if quantity not in entry:
+        return None
+    if quantity == "speed" and (
+        model not in entry["speed_models"] or _peak_ratio(profile) < entry["peak_ratio"]
+    ):
         return None
     return Limit(float(entry[quantity]), str(entry[f"{quantity}_source"]))
 

@@ -15,6 +15,7 @@ from clustercheck.parse.plain_text import one_line
 
 MAX_SENTENCE = 200
 MAX_NAMED_CHECKS = 4
+ALSO = "; also: "  # between the first reason and the other checks
 WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, Optional[int], Optional[str]]
@@ -64,7 +65,7 @@ class _Suspicion:
             for reason in self.reasons[1:]
         )
         others.pop(first.partition(":")[0], None)
-        return f"{first}; also: {_few(list(others))}" if others else first
+        return f"{first}{ALSO}{_few(list(others))}" if others else first
 
     @property
     def remedy(self) -> str:

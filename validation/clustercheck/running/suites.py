@@ -56,6 +56,8 @@ class Diagnostic(BaseModel):
 
 
 PROBE_S = 20.0  # nvidia-smi on eight GPUs, a few containers, and the counters a second time: assumed
+# Judged from what is collected of each node in any case: they take no time of their own.
+PROBE_CHECKS = tuple(check.id for check in CHECKS if not check.job and check is not dcgm_diag.CHECK)
 
 
 class Suite(BaseModel):
@@ -63,6 +65,7 @@ class Suite(BaseModel):
 
     ``limit_min``: a healthy cluster needs fewer minutes. Its jobs are repeated for ``repeat_min`` minutes;
     then the nodes are probed again.
+    ``checks`` names those with jobs; what every node's probe collects anyway is judged in each suite.
     ``without`` names checks of larger suites; ``only`` the requested checks, if not all were requested.
     """
 
@@ -97,7 +100,7 @@ class Suite(BaseModel):
 
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""
-        chosen = BY_ID if self.checks == "all" else self.checks
+        chosen = BY_ID if self.checks == "all" else {*self.checks, *(() if self.only else PROBE_CHECKS)}
         return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
 
     def of_checks(self, patterns: Sequence[str]) -> Suite:

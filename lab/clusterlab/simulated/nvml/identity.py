@@ -226,9 +226,9 @@ def mig_devices(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
     ]
 
 
-def fabric(node: nvml.Node) -> Tree:
-    """How far Fabric Manager got."""
-    state = node.fabric_state()
+def fabric(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
+    """How far Fabric Manager got with a GPU."""
+    state = node.fabric_state(gpu)
     joined = state == "Completed"
     health = ["bandwidth", "route_recovery_in_progress", "route_unhealthy", "access_timeout_recovery"]
     if node.branch >= 580:

@@ -14,6 +14,7 @@ NOT_LOADED = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n"
 )
+WITHOUT_FABRIC = ("Volta", "Ampere")  # these report none, although there may be NVSwitches
 MIG_MODES, MIG_HELD = "mig-modes.json", "mig-held.json"
 RESET_CLIENTS = ("nv-hostengine",)
 # Processes that hold devices for the driver's sake.
@@ -177,11 +178,12 @@ class Node:
         """Replace the MIG instances of a GPU."""
         self.save_state("mig-instances.json", {**self.state("mig-instances.json"), gpu["uuid"]: instances})
 
-    def fabric_state(self) -> str:
+    def fabric_state(self, gpu: dict[str, Any]) -> str:
         """Where Fabric Manager got to: Completed, In Progress, or N/A on GPUs that report none."""
-        if not self.switches or self.model["architecture"] in ("Volta", "Ampere"):
+        if not self.switches or self.model["architecture"] in WITHOUT_FABRIC:
             return "N/A"
-        return "Completed" if self.state("fabric.json").get("state") == "completed" else "In Progress"
+        joins = gpu.get("joins_fabric", True) and self.state("fabric.json").get("state") == "completed"
+        return "Completed" if joins else "In Progress"
 
     def processes(self, gpu: dict[str, Any]) -> list[dict[str, Any]]:
         """Processes that hold the GPU: declared in hardware.json, or really having its device open."""

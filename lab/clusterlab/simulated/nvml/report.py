@@ -69,7 +69,7 @@ def gpu_tree(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
         ("supported_gpu_target_temp", [("gpu_target_temp_min", NA), ("gpu_target_temp_max", NA)]),
         *health.power(node, gpu),
         *health.clocks(node, gpu),
-        ("fabric", identity.fabric(node)),
+        ("fabric", identity.fabric(node, gpu)),
         ("supported_clocks", health.supported_clocks(node)),
         ("processes", identity.processes(node, gpu)),
         ("accounted_processes", []),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.judged import incomplete, passing
+from tests.support.judged import incomplete, passing, with_variables
 from tests.support.validation_in_memory import FakeLauncher, run
 
 from clustercheck.checks.all import BY_ID
@@ -298,17 +298,6 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     assert "compared with no baseline" in other["environment"]["notes"][0]
 
 
-def with_variables(evidence: Evidence, **by_node: dict[str, str]) -> Evidence:
-    nodes = tuple(
-        replace(
-            node,
-            settings=replace(evidence.spec.settings_of(node.name), environment=by_node.get(node.name, {})),
-        )
-        for node in evidence.spec.nodes
-    )
-    return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
-
-
 def test_a_variable_of_the_jobs_that_has_changed_is_named_with_its_nodes() -> None:
     every = {"NCCL_IB_TC": "106", "NCCL_IB_HCA": "=mlx5_0"}
     then = with_variables(sample.healthy(), gpu01=every, gpu02=every, gpu03=every)
@@ -324,7 +313,7 @@ def test_a_variable_of_the_jobs_that_has_changed_is_named_with_its_nodes() -> No
     )
     assert describe(compared(before, now))["baseline"]["differs"] == [
         "NCCL_ALGO not set -> RING: gpu01, gpu02",
-        "NCCL_IB_TC 106 -> 105: all nodes",
+        "NCCL_IB_TC 106 -> 105",
         "NCCL_IB_HCA =mlx5_0 -> not set: gpu02",
     ]
     assert describe(compared(before, then))["baseline"]["differs"] == []

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import string
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import yaml
 
 from clusterctl.cluster import job_variables
 from clusterctl.cluster.job_variables import nccl_names, refuse_name, refuse_value
@@ -25,6 +28,20 @@ from clusterctl.cluster.rails import give_rails, refuse_rail
 )  # fmt: skip
 def test_what_jobs_set_may_be_given(name: str) -> None:
     assert refuse_name(name) is None
+
+
+def test_what_the_guide_shows_may_be_given_and_a_plugin_by_its_path_is_among_it(repository: Path) -> None:
+    """HPC-X in the image, where LD_LIBRARY_PATH is refused."""
+    guide = (repository / "docs/guide.md").read_text(encoding="utf-8")
+    section = guide.partition("### The environment of the jobs\n")[2].partition("\n## ")[0]
+    shown = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
+    given = {name: value for one in shown for name, value in one["validation_environment"].items()}
+    assert [(name, *refused) for name in given if (refused := refuse_name(name))] == []
+    assert [(name, *refused) for name, value in given.items() if (refused := refuse_value(name, value))] == []
+    assert given["NCCL_NET_PLUGIN"].startswith("/") and refuse_name("LD_LIBRARY_PATH")
+    text = (repository / "docs/reference/settings.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| `validation_environment` |"))
+    assert all("NCCL_NET_PLUGIN" in page and "LD_LIBRARY_PATH" in page for page in (section, row))
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,26 @@ def test_what_days_assume_of_the_network_is_in_the_table_and_for_programs(capsys
     assert sized(capsys, *SEEDS, "--gpu", "l40s", "--gpus", "1")["assumptions"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "of_adapters"),
+    [
+        (("--gpu", "hgx-a100-80gb", "--gpus", "16"), False),
+        (("--gpu", "l40s", "--gpus", "1"), True),
+        (("--gpu", "hgx-a100-80gb", "--gpus", "16", "--global-batch", "1"), False),
+    ],
+    ids=["fits", "does not fit", "batch not divided"],
+)
+def test_whose_formulas_they_are_is_below_the_table_and_for_programs(capsys, words, of_adapters):
+    sources = sized(capsys, *SEEDS, *words)["sources"]
+    assert list(sources) == ["states", "activations", "lora", "operations"]
+    assert "1910.02054" in sources["states"] and "2205.05198" in sources["activations"]
+    assert "6ND" in sources["operations"] and "2203.15556" in sources["operations"]
+    size(*SEEDS, *words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(source in said for of, source in sources.items() if of != "lora")
+    assert (sources["lora"] in said) is of_adapters is ("- LoRA (rank 16" in said)
+
+
 @pytest.mark.parametrize("model", sorted(presets()))
 def test_it_fits_80_columns(capsys, model):
     size("--model", model, "--gpu", "h100-sxm5-80gb", "--gpus", "1024")
@@ -228,3 +248,30 @@ def test_the_page_shows_what_is_printed(capsys):
     for line, expected in shown:
         main.run(shlex.split(line)[1:])
         assert capsys.readouterr().out == expected
+
+
+def test_the_page_s_figures_of_bert_base_are_those_of_its_commands(capsys):
+    page = (ROOT / "docs" / "paddle.md").read_text(encoding="utf-8")
+    section = page.partition("### The memory of this BERT-base\n")[2].partition("\n#")[0]
+    lines = re.findall(r"^clusterctl (.*)", section.replace("\\\n", ""), re.MULTILINE)
+    calls = [shlex.split(line)[1:] for line in lines]
+
+    def totals(optimizer: str) -> tuple[float, ...]:
+        found = []
+        for words in calls:
+            (option,) = sized(capsys, *words, "--optimizer", optimizer)["options"]
+            found.append(option["bytes_per_gpu"]["total"])
+        return tuple(found)
+
+    def saved(optimizer: str) -> list[str]:
+        exact, *others = totals(optimizer)
+        return [f"{100 - 100 * other / exact:.0f}" for other in others]
+
+    assert all("momentum" in words for words in calls)
+    gib = [f"{total / (1 << 30):.1f}" for total in totals("momentum")]
+    amp, again = saved("momentum")
+    words = " ".join(section.split())
+    assert f"{gib[0]}, {gib[1]} and {gib[2]} GiB: {amp} % less by AMP, {again} % less by recomp" in words
+    assert f"`--optimizer adam` it is {' and '.join(saved('adam'))} %, with `sgd` " in words
+    assert f"with `sgd` {' and '.join(saved('sgd'))} %" in words
+    assert f"[{amp} % for this BERT-base](#the-memory-of-this-bert-base)" in page

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from html import unescape
 
 import pytest
-from tests.support.judged import compared, failing, passing, upgraded
+from tests.support.judged import compared, failing, other_variables, passing, upgraded
+from tests.support.validation_in_memory import SCHEMA
 
 from clustercheck.model import Culprit
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clusterctl.report import change, culprits, files, html, markdown, terminal
+from clusterctl.report.subjects import culprit_name
 
 RENDERED: dict[str, Callable[[Document], str]] = {
     "terminal": lambda document: terminal.render(document, width=140),
@@ -21,6 +26,11 @@ RENDERED: dict[str, Callable[[Document], str]] = {
         r"\s+", " ", re.sub("<[^>]+>", " ", html.render(document)).replace("&gt;", ">")
     ),
 }
+
+
+@cache
+def cached(make: Callable[[], Document]) -> Document:
+    return make()
 
 
 def details_of(document: Document, culprit: Culprit) -> culprits.CulpritDetails:
@@ -71,6 +81,35 @@ def test_the_json_has_the_same_and_it_is_read_back_from_it(after_upgrade):
     assert "comparison" not in passing().as_json()
 
 
+@pytest.fixture(scope="module")
+def after_new_variables() -> Document:
+    return other_variables()
+
+
+@pytest.mark.parametrize("render", RENDERED.values(), ids=RENDERED)
+def test_every_report_names_the_variables_of_the_jobs_that_changed_and_their_nodes(
+    render, after_new_variables
+):
+    text = unescape(render(after_new_variables))
+    for words in (
+        "changed: NCCL_IB_TC 105 -> not set: all nodes",
+        "changed: NCCL_ALGO not set -> RING: gpu02, gpu03",
+        'changed: NCCL_TOPO_FILE /etc/topo.xml -> "": gpu05',
+    ):
+        assert words in re.sub(r"changed +NCCL", "changed: NCCL", text)
+    assert change.NO_CHANGE not in text
+
+
+def test_the_json_has_the_variables_that_changed_and_fits_the_schema(after_new_variables):
+    made = json.loads("".join(files.pieces(after_new_variables.members())))
+    SCHEMA.validate(made)
+    found = {one["what"]: one for one in made["comparison"]["environment"]}
+    assert set(found) == {"NCCL_IB_TC", "NCCL_ALGO", "NCCL_TOPO_FILE"}
+    assert (found["NCCL_IB_TC"]["before"], found["NCCL_IB_TC"]["now"]) == ("105", "not set")
+    assert found["NCCL_IB_TC"]["everywhere"] and len(found["NCCL_IB_TC"]["nodes"]) == 8
+    assert found["NCCL_ALGO"]["nodes"] == ["gpu02", "gpu03"] and not found["NCCL_ALGO"]["everywhere"]
+
+
 def test_a_document_of_before_says_its_differences_as_it_has_them(after_upgrade):
     old = {
         "run": "r",
@@ -104,6 +143,35 @@ def test_a_culprits_line_is_one_and_its_figures_are_below_it(after_upgrade):
     (line,) = [number for number, text in enumerate(lines) if text.startswith("gpu04, GPU 2:")]
     assert lines[line + 1].split() == ["check", "quantity", "measured", "floor", "baseline", "peers"]
     assert any(text.split()[:3] == ["gpu-gemm", "gemm", "bf16"] for text in lines[line:])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("make", [failing, upgraded, compared], ids=lambda make: make.__name__)
+def test_a_culprits_line_is_one_at_any_width_and_what_is_cut_stands_below_it(make, width):
+    document = cached(make)
+    lines = terminal.render(document, width=width).splitlines()
+    said = " ".join(" ".join(lines).split())
+    assert document.culprits
+    for culprit, details in culprits.culprit_details(document):
+        name = f"{culprit_name(culprit)}: "
+        number = next(n for n, line in enumerate(lines) if line.startswith(name))
+        assert len(lines[number]) <= width
+        assert lines[number + 1].startswith("  ") or not lines[number + 1]
+        whole = lines[number].removeprefix(name).removesuffix(culprits.CUT)
+        assert culprit.because.startswith(whole)
+        first = culprit.reasons[0] if culprit.reasons else culprit.because
+        tabled = {figure.check for figure in details.figures}
+        assert first.partition(":")[0] in tabled or " ".join(first.split()) in said
+
+
+def test_a_line_is_cut_where_a_clause_ends():
+    because = "gpu-gemm: 40 % slower in all five precisions than its peers, its baseline and the floor"
+    culprit = Culprit("gpu", "gpu01", f"{because}; also: gpu-burn", "", 1)
+    assert culprits.fitted(culprit, 120) == culprit.because
+    assert culprits.fitted(culprit, 90) == because
+    assert culprits.fitted(culprit, 80) == f"{because.partition(', its')[0]} ..."
+    assert culprits.fitted(culprit, 40) == "gpu-gemm: 40 % slower in all five ..."
+    assert culprits.fitted(replace(culprit, because="x" * 90), 80) == "x" * 76 + " ..."
 
 
 def test_reasons_without_figures_are_listed_and_a_victims_figures_are_not_its_own():

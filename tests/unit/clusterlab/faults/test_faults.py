@@ -82,7 +82,8 @@ def test_in_a_year_of_days_every_fault_that_takes_no_minutes_is_drawn() -> None:
     drawn = {case.kind for day in days for case in fault_cases.sample(day.isoformat(), 2)}
     assert set(faults.known()) - drawn == {
         "driver-hung", "gpu-memory-errors", "nvlink-slow", "nvlink-slow-together", "nvlink-one-way",
-        "packet-loss", "pair-slow", "rank-hang", "samples-repeated", "slow-link",
+        "packet-loss", "pair-slow", "rank-hang", "samples-repeated", "slow-link", "fabric-not-joined",
+        "launch-samples-repeated", "sharding-raises",
     }  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +23,8 @@ from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.probe.kernel_log import Sifted
+from clustercheck.probe.processes import processes
 from clustercheck.probe.replays import Replays
 from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
@@ -27,7 +32,7 @@ from clusterlab.simulated.nvml import node as nvml
 from clusterlab.simulated.nvml import smi, tables
 from clusterlab.state import LabState
 
-from .test_simulated_hardware import StoppedNode
+from .test_simulated_hardware import RunningNode, StoppedNode
 
 VERSION = "580.95.05"
 JOBS_S = 30.0  # what they take: a counter is read before and after them
@@ -50,12 +55,22 @@ KINDS = (
 @pytest.fixture
 def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
     """Three nodes of the lab whose driver is loaded."""
-    found = {name: nvml.Paths(tmp_path / name) for name in NODES}
+    return nodes_of("hgx-a100-80gb", tmp_path)
+
+
+def nodes_of(profile: str, root: Path) -> dict[str, nvml.Paths]:
+    """Of any profile; their devices are where those of the healthy sample are."""
+    found = {name: nvml.Paths(root / name) for name in NODES}
     for name, paths in found.items():
-        hardware.save(hardware.build("hgx-a100-80gb", name), paths.hardware)
+        machine, like_sample = hardware.build(profile, name), hardware.build("hgx-a100-80gb", name)
+        for kind in ("gpus", "nvswitches"):
+            for one, place in zip(getattr(machine, kind), getattr(like_sample, kind), strict=False):
+                one.pci_address = place.pci_address
+        hardware.save(machine, paths.hardware)
         module = paths.kernel / "modules/nvidia"
         module.parent.mkdir(parents=True)
         module.write_text(json.dumps({"version": VERSION, "flavor": "open"}))
+        (paths.kernel / "fabric.json").write_text(json.dumps({"state": "completed"}))
     return found
 
 
@@ -123,6 +138,54 @@ def test_dockers_cgroup_driver_is_found_by_its_check_where_a_hook_gives_gpus() -
     assert case.because in found.because and case.remedy in found.remedy
 
 
+@pytest.mark.parametrize("kind", ["sxid", "adapter-power-low", "peermem-errors"])
+def test_what_only_the_kernel_log_says_is_found_on_its_node_and_nowhere_else(
+    lab: dict[str, nvml.Paths], kind: str
+) -> None:
+    """The lines of a fault, as journalctl prints them, sifted as on a node."""
+    case, check = BY_KIND[kind], BY_ID["kernel-log"]
+    node = RunningNode(case.node, "none", lab[case.node].hardware)
+    case.fault.inject(node)
+    log = Sifted()
+    lines = re.findall(r"^MESSAGE=(.*)$", node.undo["stdin"], re.MULTILINE)
+    log.read(BytesIO("".join(f"2026-11-26T10:00:00+0000 gpu kernel: {line}\n" for line in lines).encode()))
+    assert len(log.kept) == len(lines) > 0
+    found = evidence_of(lab)
+    for line in log.kept:
+        found = seeding.kernel_says(case.node, line)(found)
+    results = evaluate(check, found)
+    assert {one.subject.node for one in results if one.verdict is not Verdict.PASS} == {case.node}
+    (result,) = [one for one in results if one.subject.node == case.node]
+    assert (result.verdict.value, case.fault.caught_by) == (case.fault.verdict, (check.id,))
+    assert case.because in result.because and case.remedy in result.remedy
+    case.fault.clear(node)
+    assert "rm -f /var/log/journal/" in node.undo["told"].splitlines()[-1]
+
+
+def test_zombies_of_the_lab_are_seen_as_on_a_node(tmp_path: Path) -> None:
+    """The fault's own program, and what the probe and its check make of it."""
+    case, check = BY_KIND["zombies"], BY_ID["stuck-processes"]
+    node = RunningNode(case.node, "none", tmp_path)
+    case.fault.inject(node)
+    program = re.search(r"python3 -c '(.*?)'", node.undo["told"], re.DOTALL)
+    assert program is not None
+    with subprocess.Popen([sys.executable, "-c", program[1]]) as parent:
+        try:
+            deadline = time.monotonic() + 20
+            mine: list[dict[str, Any]] = []
+            while len(mine) < 3 and time.monotonic() < deadline:
+                looked = processes(last_s=0.2, look_s=0.1)
+                mine = [each for each in looked["lasted"] if each["parent"]["pid"] == parent.pid]
+        finally:
+            parent.kill()
+    found = seeding.edit(case.node, lambda raw: raw["processes"].update(looked, lasted=mine))(
+        sample.healthy()
+    )
+    (result,) = [one for one in evaluate(check, found) if one.verdict is not Verdict.PASS]
+    assert (result.subject.node, result.verdict.value) == (case.node, case.fault.verdict)
+    assert case.because in result.because and case.remedy in result.remedy
+
+
 def judged(found: Evidence) -> list[Result]:
     """What checks of one GPU or link without a job say."""
     checks = [check for check in CHECKS if check.scope in (Scope.GPU, Scope.LINK) and not check.job]
@@ -164,6 +227,22 @@ def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case
     assert any(case.because in reason for reason in reasons) and case.remedy in culprit.remedy, culprit
     case.fault.clear(target)
     assert failed(judged(evidence_of(lab))) == []
+
+
+def test_on_gpus_with_a_fabric_the_one_that_is_not_joined_is_named(tmp_path: Path) -> None:
+    """What nvidia-smi prints on the lab's H100; of A100 it prints no state, and nothing applies."""
+    case, check = BY_KIND["fabric-not-joined"], BY_ID["gpu-fabric"]
+    nodes = nodes_of(case.fault.hardware, tmp_path)
+    assert {one.verdict for one in evaluate(check, evidence_of(nodes))} == {Verdict.PASS}
+    target = inject(nodes, case)
+    results = evaluate(check, evidence_of(nodes))
+    assert failed(results) == [(check.id, Subject(case.node, case.gpu))]
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert case.because in culprit.because and case.remedy in culprit.remedy
+    case.fault.clear(target)
+    assert failed(evaluate(check, evidence_of(nodes))) == []
+    of_a100 = evaluate(check, evidence_of(nodes_of("hgx-a100-80gb", tmp_path / "a100")))
+    assert {one.verdict for one in of_a100} == {Verdict.EXCLUDED}
 
 
 def test_every_other_gpu_is_judged_beside_one_with_mig(lab: dict[str, nvml.Paths]) -> None:

@@ -94,6 +94,7 @@ HOST_FAULTS = sorted(
         "fabricmanager-version-skew",
         "toolkit-broken",
         "sxid",
+        "adapter-power-low",
         "nvswitch-missing",
     }
 )

@@ -17,7 +17,11 @@ from clusterlab.faults.kernel_messages import XID
 KINDS = faults.known()
 # All but what only the kernel log says.
 OF_KERNEL_LOG = ("xid", "pcie-error")
-OF_GPU = sorted(kind for kind, fault in KINDS.items() if fault.scope == "gpu" and kind not in OF_KERNEL_LOG)
+OF_GPU = sorted(
+    kind
+    for kind, fault in KINDS.items()
+    if fault.scope == "gpu" and kind not in OF_KERNEL_LOG and not fault.hardware
+)
 OF_NODE = ["driver-version-skew", "toolkit-broken"]
 OF_FABRIC_MANAGER = ["fabricmanager-stopped", "fabricmanager-version-skew"]
 
@@ -209,6 +213,26 @@ def test_a_pcie_error_reads_as_the_kernels_own_and_is_its_gpus(file: Path) -> No
     assert (found.address, found.fault) == ("0000:b7:00.0", "uncorrected PCI Express error")
     KINDS["pcie-error"].clear(node)
     assert node.undo["told"].rstrip().endswith("lab-aer-gpu6")
+
+
+def test_a_gpu_without_a_fabric_cannot_be_kept_out_of_it_and_the_hardware_that_can_is_named(
+    target: FaultTarget,
+) -> None:
+    fault = KINDS["fabric-not-joined"]
+    before = target.hardware_file.read_text()
+    with pytest.raises(ClusterctlError) as caught:
+        fault.inject(target)
+    assert caught.value.code == "lab.nothing-to-break" and f"--hardware {fault.hardware}" in caught.value.hint
+    assert target.hardware_file.read_text() == before
+
+
+@pytest.mark.parametrize("kind", ["sxid", "adapter-power-low"])
+def test_a_message_of_a_device_wants_one_that_is_there(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "hardware.json"
+    hardware.save(hardware.build("none", "gpu01"), path)
+    with pytest.raises(ClusterctlError) as caught:
+        KINDS[kind].inject(RunningNode("gpu01", "none", path))
+    assert caught.value.code == "lab.nothing-to-break"
 
 
 def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:
