@@ -176,7 +176,7 @@ def load_again(node: Node) -> list[str]:
     Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
     """
     failed = {}
-    unwanted = {PEERMEM} if node.module.params["peermem"] == "false" else set()
+    unwanted = {PEERMEM} if node.module.params["peermem"] in ("off", "false") else set()
     for name in sorted(set(node.unloaded) - unwanted, key=MODULES.index, reverse=True):
         if gpu_node.module_loaded(node.root, name) and not node.module.check_mode:
             continue  # as a module of its own that modprobe brought with another

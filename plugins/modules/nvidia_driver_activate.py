@@ -68,7 +68,7 @@ options:
   peermem:
     description: Whether nvidia_peermem is loaded now and at boot; auto where GPUDirect RDMA depends on it.
     type: str
-    choices: [auto, "true", "false"]
+    choices: [auto, "on", "off", "true", "false"]
     default: auto
   fabric_manager: {description: Whether Fabric Manager runs., type: bool, default: false}
   nvlsm:
@@ -130,7 +130,7 @@ ARGUMENTS: dict[str, Any] = {
     "version": {"type": "str", "required": True},
     "flavor": {"type": "str", "choices": ["open", "proprietary"], "required": True},
     "persistence": {"type": "bool", "default": True},
-    "peermem": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
+    "peermem": {"type": "str", "choices": ["auto", "on", "off", "true", "false"], "default": "auto"},
     "fabric_manager": {"type": "bool", "default": False},
     "nvlsm": {"type": "bool", "default": False},
     "imex": {"type": "bool", "default": False},
@@ -180,7 +180,7 @@ def settle_persistence(node: Node, wanted: bool) -> bool:
 
 def settle_peermem(node: Node, params: dict[str, Any]) -> None:
     """Loads nvidia_peermem now and at boot where it is wanted; nothing else loads it by itself."""
-    wanted = params["peermem"] == "true"
+    wanted = params["peermem"] in ("on", "true")
     if params["peermem"] == "auto" and needs_peermem(node.root, params["flavor"], os.uname().release):
         wanted = has_peer_memory(node.root)
         if not wanted:

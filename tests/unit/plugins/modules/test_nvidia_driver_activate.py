@@ -504,7 +504,9 @@ PEERMEM_FILE = "etc/modules-load.d/clusterctl-nvidia-peermem.conf"
         ({"flavor": "proprietary"}, "5.15.0-204-generic", "ofed", False),
         ({"flavor": "proprietary"}, "5.15.0-204-generic", "adapter", False),
         ({"flavor": "open", "peermem": "true"}, "5.15.0-204-generic", "", True),
+        ({"flavor": "open", "peermem": "on"}, "5.15.0-204-generic", "", True),
         ({"flavor": "proprietary", "peermem": "false"}, "5.15.0-204-generic", "adapter ofed", False),
+        ({"flavor": "proprietary", "peermem": "off"}, "5.15.0-204-generic", "adapter ofed", False),
     ],
 )
 def test_peermem_is_loaded_now_and_at_boot_where_gpudirect_depends_on_it(
