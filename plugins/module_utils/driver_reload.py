@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import PEERMEM
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_node import Node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
+    HOST_ENGINE,
     CannotTellError,
     Holder,
     ask,
@@ -90,7 +91,9 @@ def stop_holders(
 
     Units of ``restarted`` that are installed are started after, also if they did not run.
     """
-    units = dict.fromkeys([*(holder.unit for holder in holders if holder.unit), *services])
+    engines = [holder.unit for holder in holders if holder.unit and holder.name == HOST_ENGINE]
+    others = [holder.unit for holder in holders if holder.unit and holder.unit not in (*services, *engines)]
+    units = dict.fromkeys([*others, *services, *engines])
     stopping = active_units(node.run, units)
     stopping += [unit for unit in restarted if unit_state(node.run, unit).get("LoadState") == "loaded"]
     containers = [holder.container for holder in holders if holder.container]

@@ -616,3 +616,39 @@ def test_a_container_that_does_not_start_again_is_a_warning(monitored: FakeModul
 def test_a_holder_that_nobody_can_start_again_is_left_and_only_a_reboot_helps(monitored: FakeModule) -> None:
     hold(monitored, 34, "node_exporter", "0::/user.slice/user-1000.slice/session-3.scope")
     assert bring(monitored) == ("the GPUs are in use by node_exporter", [])
+
+
+@pytest.mark.parametrize("unit", ["dcgm", "nvidia-dcgm"])
+def test_dcgms_host_engine_stops_after_its_exporter_and_starts_before(module: FakeModule, unit: str) -> None:
+    module.load("580.95.05")
+    hold(module, 41, "nv-hostengine", f"0::/system.slice/{unit}.service")
+    hold(module, 42, "dcgm-exporter", "0::/system.slice/dcgm-exporter.service")
+    module.units |= dict.fromkeys((unit, "dcgm-exporter"), "active")
+    stays, commands = bring(module)
+    assert stays == ""
+    of_dcgm = [words for words in commands if "dcgm" in words]
+    assert of_dcgm == [
+        "systemctl stop dcgm-exporter.service",
+        f"systemctl stop {unit}.service",
+        f"systemctl start {unit}.service",
+        "systemctl start dcgm-exporter.service",
+    ]
+    modules = [words for words in commands if "nvidia" in words and "mod" in words]
+    assert commands.index(of_dcgm[1]) < commands.index(modules[0])
+    assert commands.index(modules[-1]) < commands.index(of_dcgm[2])
+
+
+def test_dcgms_host_engine_in_a_container_is_stopped_and_started(module: FakeModule) -> None:
+    module.load("580.95.05")
+    identity = "cd" * 32
+    hold(module, 43, "nv-hostengine", f"0::/system.slice/docker-{identity}.scope")
+    image = {"Image": "nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04"}
+    module.containers = [{"Id": identity, "Name": "/metrics", "Config": image, "HostConfig": {}}]
+    stays, commands = bring(module)
+    assert (stays, commands[0], commands[-1]) == ("", "docker stop metrics", "docker start metrics")
+
+
+def test_a_host_engine_that_somebody_started_by_hand_is_named(module: FakeModule) -> None:
+    module.load("580.95.05")
+    hold(module, 44, "nv-hostengine", "0::/user.slice/user-0.slice/session-7.scope")
+    assert bring(module) == ("the GPUs are in use by nv-hostengine", [])
