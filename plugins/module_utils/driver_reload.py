@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_boot import PEERMEM
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_node import Node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
+    HOST_ENGINE,
     CannotTellError,
     Holder,
     ask,
@@ -20,7 +21,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import
     sort_users,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
-from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import active_units
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
+    active_units,
+    journal,
+    unit_state,
+)
 
 # In the order in which they must go: users of a module before the module.
 MODULES = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
@@ -30,6 +35,7 @@ OWED = "run/clusterctl/driver-modules"
 # What was stopped for the reload and is not started yet, in the order in which it was stopped.
 STOPPED = "run/clusterctl/driver-stopped"
 FABRIC_MANAGER = "nvidia-fabricmanager"
+MIG = "clusterctl-mig"  # restores the MIG layout, which a reload drops (role mig)
 IMEX = "nvidia-imex"
 
 
@@ -78,26 +84,42 @@ def in_use(root: Path, ignored: list[str]) -> tuple[str, list[Holder]]:
     return ", ".join(others[:5]), [holder for holder in users.holders if holder.unit or holder.container]
 
 
-def stop_holders(node: Node, holders: list[Holder], services: list[str]) -> None:
-    """Stops services and holders, on record before: the next run starts them if this one is killed."""
-    units = dict.fromkeys([*(holder.unit for holder in holders if holder.unit), *services])
-    active = active_units(node.run, units)
+def stop_holders(
+    node: Node, holders: list[Holder], services: list[str], restarted: tuple[str, ...] = ()
+) -> None:
+    """Stops services and holders, on record before: the next run starts them if this one is killed.
+
+    Units of ``restarted`` that are installed are started after, also if they did not run.
+    """
+    engines = [holder.unit for holder in holders if holder.unit and holder.name == HOST_ENGINE]
+    others = [holder.unit for holder in holders if holder.unit and holder.unit not in (*services, *engines)]
+    units = dict.fromkeys([*others, *services, *engines])
+    stopping = active_units(node.run, units)
+    stopping += [unit for unit in restarted if unit_state(node.run, unit).get("LoadState") == "loaded"]
     containers = [holder.container for holder in holders if holder.container]
-    if not node.module.check_mode and (active or containers):
-        lines = [*(f"container {name}" for name in containers), *(f"unit {unit}" for unit in active)]
-        replace_file(node.root / STOPPED, "".join(f"{line}\n" for line in lines), 0o644)
+    if not node.module.check_mode and (stopping or containers):
+        # A killed run may have stopped others.
+        before = read_file(node.root / STOPPED).splitlines()
+        lines = [*(f"container {name}" for name in containers), *(f"unit {unit}" for unit in stopping)]
+        text = "".join(f"{line}\n" for line in dict.fromkeys([*before, *lines]))
+        replace_file(node.root / STOPPED, text, 0o644)
     for name in containers:
         node.do(f"stop container {name}", ["docker", "stop", name])
         node.containers.append(name)
-    for unit in active:
+    for unit in stopping:
         node.stop(unit)
 
 
-def start_stopped(node: Node, but_not: tuple[str, ...]) -> None:
-    """Starts what was stopped, now or by a run that was killed, the last first."""
+def start_stopped(node: Node, but_not: tuple[str, ...]) -> str:
+    """Starts what was stopped, now or by a run that was killed, the last first.
+
+    MIG's unit comes before all others, which count devices when they start. Returns why it failed; it stays
+    on record then, for the next run to start it.
+    """
     recorded = [line.split(" ", 1) for line in read_file(node.root / STOPPED).splitlines() if " " in line]
     units = [name for kind, name in recorded if kind == "unit"] or list(node.stopped)
-    for unit in reversed([unit for unit in units if unit not in but_not]):
+    layout_lost = start_mig(node) if MIG in units and MIG not in but_not else ""
+    for unit in reversed([unit for unit in units if unit not in (MIG, *but_not)]):
         if unit in node.stopped or not active_units(node.run, [unit]):
             node.start(unit)
     containers = [name for kind, name in recorded if kind == "container"] or node.containers
@@ -105,8 +127,24 @@ def start_stopped(node: Node, but_not: tuple[str, ...]) -> None:
         code, error = node.do(f"start container {name}", ["docker", "start", name])
         if code != 0:  # it is monitoring: no reason to keep the node from its jobs
             node.module.warn(f"Container {name}, which held GPUs, does not start again: {error}.")
-    if not node.module.check_mode:
+    if layout_lost:
+        replace_file(node.root / STOPPED, f"unit {MIG}\n", 0o644)
+    elif not node.module.check_mode:
         (node.root / STOPPED).unlink(missing_ok=True)
+    return layout_lost
+
+
+def start_mig(node: Node) -> str:
+    """Starts the unit that restores MIG's modes and instances; returns why it failed."""
+    if MIG not in node.stopped and active_units(node.run, [MIG]):
+        return ""
+    code, error = node.do(f"start {MIG}", ["systemctl", "start", f"{MIG}.service"])
+    if code == 0:
+        return ""
+    return (
+        f"The MIG layout is not restored: {(journal(node.run, MIG) or error).rstrip('.')}. "
+        f"See `journalctl -u {MIG}`, then apply the part mig."
+    )
 
 
 def initramfs_command(root: Path) -> list[str]:
@@ -141,7 +179,7 @@ def load_again(node: Node) -> list[str]:
     Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
     """
     failed = {}
-    unwanted = {PEERMEM} if node.module.params["peermem"] == "false" else set()
+    unwanted = {PEERMEM} if node.module.params["peermem"] in ("off", "false") else set()
     for name in sorted(set(node.unloaded) - unwanted, key=MODULES.index, reverse=True):
         if gpu_node.module_loaded(node.root, name) and not node.module.check_mode:
             continue  # as a module of its own that modprobe brought with another
@@ -186,12 +224,13 @@ def reload_modules(node: Node, version: str, services: list[str]) -> str:
     users, holders = in_use(node.root, ignored)
     if users:  # their modules stay, and a Fabric Manager that is stopped now would not start again
         return f"the GPUs are in use by {users}"
-    stop_holders(node, holders, services)
+    stop_holders(node, holders, services, restarted=(MIG,))
     stays = unload(node)
     if stays:  # Fabric Manager and IMEX of the new version refuse the old module: they wait for the reboot
         if failed := load_again(node):
             stays += f"; meanwhile these are not loaded: {', '.join(failed)}"
-        start_stopped(node, (FABRIC_MANAGER, IMEX))
+        if lost := start_stopped(node, (FABRIC_MANAGER, IMEX)):
+            stays += f"; {lost}"
     else:
         load(node, version)
     return stays

@@ -24,15 +24,16 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import
 Run = Callable[[list[str]], tuple[int, str]]
 
 # Ours to stop and start: by the name of the process (the kernel keeps 15 characters) or of its unit.
-DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-imex")
+DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nvidia-imex")
 # nvidia-smi's exit codes where no driver runs that a process could use: no devices, driver not loaded,
 # library not found, driver and library of two versions (between an install and the reload).
 NO_DRIVER = (6, 9, 12, 18)
 CORRUPT_INFOROM = 14  # of one GPU: nvidia-smi lists everything all the same
 # Running, configuring (its nodes boot or are prepared), completing, suspended.
 SLURM_STATES = "R,CF,CG,S"
-UNITS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-dcgm", "dcgm-exporter", "nvidia-imex")
-
+UNITS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-imex")
+# DCGM's host engine: exporters are its clients, so it stops after them and starts before.
+HOST_ENGINE = "nv-hostengine"
 
 # Monitoring, by the name of the process, its unit, its container or the container's image.
 MONITORS = (
@@ -41,6 +42,9 @@ MONITORS = (
     "prometheus-node-exporter",
     "nvidia_gpu_exporter",
     "nvidia-gpu-exporter",
+    HOST_ENGINE,
+    "nvidia-dcgm",
+    "dcgm",
     "prometheus-nvidia-exporter",
 )
 # By the name of the process; the unit of all of them is systemd's alias for the one that is installed.
@@ -60,6 +64,13 @@ class Holder:
     name: str
     unit: str = ""
     container: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its name, with the unit or container that is stopped for it."""
+        if self.container:
+            return f"container {self.container}"
+        return f"{self.name} ({self.unit + '.service' if self.unit else 'no unit'})"
 
 
 @dataclass

@@ -13,13 +13,18 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import mig_layo
 from ansible_collections.clusterctl.cluster.plugins.module_utils.mig_layout import LayoutError, Profile
 from ansible_collections.clusterctl.cluster.plugins.module_utils.mig_restore import MigError, Run, There
 
-QUERY = ["nvidia-smi", "--query-gpu=pci.bus_id,mig.mode.current,mig.mode.pending", "--format=csv,noheader"]
+_COLUMNS = "pci.bus_id,compute_cap,mig.mode.current,mig.mode.pending"
+QUERY = ["nvidia-smi", f"--query-gpu={_COLUMNS}", "--format=csv,noheader"]
 _PROFILE = re.compile(r"\|\s+\d+\s+MIG (\S+)\s+(\d+)\s+\d+/(\d+)\s")
 _PLACEMENT = re.compile(r"GPU\s+\d+ Profile ID\s+(\d+) Placements?\s*: \{([\d,]+)\}:(\d+)")
 
 
 class Gpu(NamedTuple):
-    """A GPU as it is: ``mode`` of None has no MIG. ``profiles`` is empty while the driver lists none."""
+    """A GPU as it is: ``mode`` of None has no MIG. ``profiles`` is empty while the driver lists none.
+
+    ``keeps_mode``: the GPU remembers its mode, as Ampere's do; from Hopper on only the driver knows it
+    [NVIDIA MIG User Guide, "Enable MIG mode"].
+    """
 
     index: int
     bus: str
@@ -27,6 +32,7 @@ class Gpu(NamedTuple):
     pending: bool | None
     instances: tuple[There, ...] = ()
     profiles: Mapping[str, Profile] = {}
+    keeps_mode: bool = False
 
     @property
     def shown(self) -> str:
@@ -64,7 +70,12 @@ class Step(NamedTuple):
     @property
     def record(self) -> dict[str, Any]:
         """Its part of the file that the unit restores."""
-        return {"bus": self.gpu.bus, "enabled": self.enabled, "instances": self.instances}
+        return {
+            "bus": self.gpu.bus,
+            "layout": self.layout,
+            "enabled": self.enabled,
+            "instances": self.instances,
+        }
 
 
 def read_gpus(run: Run, buses: Sequence[str], wanted: Sequence[int]) -> list[Gpu]:
@@ -74,19 +85,34 @@ def read_gpus(run: Run, buses: Sequence[str], wanted: Sequence[int]) -> list[Gpu
         raise MigError(
             f"nvidia-smi failed ({code}): {' '.join(output.split())[:300] or 'nothing was printed'}"
         )
-    modes = {}
+    modes: dict[str, tuple[bool, bool | None, bool | None]] = {}
     for line in output.splitlines():
         bus, comma, rest = line.partition(",")
         if comma:
-            modes[_short(bus)] = mig_restore.parse_modes(rest)
+            capability, _, words = rest.partition(",")
+            modes[_short(bus)] = (capability.strip().startswith("8."), *mig_restore.parse_modes(words))
     found = []
     for index in wanted:
         bus = buses[index]
         if _short(bus) not in modes:
             raise MigError(f"the driver does not list GPU {index} ({bus})")
-        mode, pending = modes[_short(bus)]
-        found.append(Gpu(index, bus, mode, pending, mig_restore.read_instances(run, bus) if mode else ()))
+        keeps_mode, mode, pending = modes[_short(bus)]
+        instances = mig_restore.read_instances(run, bus) if mode else ()
+        found.append(Gpu(index, bus, mode, pending, instances, keeps_mode=keeps_mode))
     return found
+
+
+def after_reload(gpu: Gpu, record: Mapping[str, Any] | None) -> Gpu:
+    """What a GPU will be after its driver was loaded again, and the unit restored its record, if any."""
+    if gpu.mode is None:
+        return gpu
+    if record is None:
+        mode = bool(gpu.pending and gpu.keeps_mode)
+        return gpu._replace(mode=mode, pending=mode, instances=())
+    mode = bool(record["enabled"])
+    placed = enumerate(record["instances"] or ())
+    instances = tuple(There(str(name), int(start), number, (str(name),)) for number, (name, start) in placed)
+    return gpu._replace(mode=mode, pending=mode, instances=instances)
 
 
 def with_profiles(run: Run, gpu: Gpu) -> Gpu:
@@ -160,6 +186,14 @@ def document(steps: Sequence[Step]) -> str:
     if not any(step.enabled for step in steps):
         return ""
     return json.dumps({"version": 1, "gpus": [step.record for step in steps]}, indent=1) + "\n"
+
+
+def parse_document(text: str) -> dict[str, Mapping[str, Any]]:
+    """The records of a document by bus; none in a text that is no such document."""
+    try:
+        return {str(record["bus"]): record for record in json.loads(text or "{}").get("gpus", ())}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def _short(bus: str) -> str:

@@ -447,5 +447,8 @@ def _holders(facts: dict[str, Any]) -> list[Finding]:
     if not facts["holders"]:
         return []
     found = f"held by {', '.join(facts['holders'][:5])}, not by a job"
-    remedy = "nothing to do: a reload of the driver stops and starts them (gpu_holders_ignored names others)"
+    remedy = (
+        "a reload of the driver stops and starts them (gpu_holders_ignored names others); stop by hand what "
+        "has no unit"
+    )
     return [finding("info", "GPUs", found, "jobs, or nobody", remedy)]

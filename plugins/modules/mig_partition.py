@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_node import Node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_reload import (
     FABRIC_MANAGER,
+    MIG,
     STOPPED,
     in_use,
     start_stopped,
@@ -26,6 +27,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_reload i
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
 from ansible_collections.clusterctl.cluster.plugins.module_utils.mig_plan import Step
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import journal, unit_state
 
 DOCUMENTATION = r"""
@@ -46,6 +48,12 @@ options:
     type: list
     elements: str
     default: []
+  driver_reloads:
+    description:
+      - Whether this play loads the driver again before. Check mode then judges the GPUs as they will be, with
+        what the unit restores; otherwise they are read as they are.
+    type: bool
+    default: false
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
   holders_ignored:
     description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
@@ -67,6 +75,10 @@ RETURN = r"""
 gpus: {description: The layout of each declared GPU by index., type: dict, returned: always}
 left_alone: {description: Whether nothing was done because the node is busy., type: bool, returned: always}
 actions: {description: What was done or would be., type: list, returned: always}
+regrouped:
+  description: Whether instances are created or destroyed, so that other MIG devices are there.
+  type: bool
+  returned: always
 code:
   description: "Stable code of the failure: task.timed-out"
   returned: when the cause is known
@@ -78,14 +90,14 @@ ARGUMENTS: dict[str, Any] = {
     "program": {"type": "str", "required": True},
     "unit": {"type": "str", "required": True},
     "services": {"type": "list", "elements": "str", "default": []},
+    "driver_reloads": {"type": "bool", "default": False},
     "force_busy": {"type": "bool", "default": False},
     "holders_ignored": {"type": "list", "elements": "str", "default": []},
 }
 ROOT = Path("/")
-UNIT = "clusterctl-mig"
 LAYOUT_FILE = "etc/clusterctl/mig.json"
 PROGRAM_FILE = "usr/local/lib/clusterctl/clusterctl-mig.py"
-UNIT_FILE = f"etc/systemd/system/{UNIT}.service"
+UNIT_FILE = f"etc/systemd/system/{MIG}.service"
 
 
 def main() -> None:
@@ -100,9 +112,10 @@ def main() -> None:
             after = apply(node, rules, steps)
         else:
             after = steps
-            settle_files(node, steps)
+            if not waits_for_driver(node, rules):
+                settle_files(node, mig_plan.document(steps))
             if (node.root / STOPPED).exists():  # of a run that was killed
-                start_stopped(node, ())
+                start_stopped(node, (MIG,))
     except mig_layout.LayoutError as error:
         node.fail(f"hardware_mig: {error}.")
     except mig_restore.MigError as error:
@@ -113,6 +126,7 @@ def main() -> None:
         gpus=layouts(after),
         left_alone=False,
         actions=node.actions,
+        regrouped=any(step.actions and (step.gpu.instances or step.instances != ()) for step in steps),
         diff={
             "before": "".join(f"GPU {step.gpu.index}: {step.gpu.shown}\n" for step in steps),
             "after": "".join(f"GPU {step.gpu.index}: {step.target}\n" for step in steps)
@@ -126,27 +140,61 @@ def layouts(steps: Sequence[Step]) -> dict[str, str]:
     return {str(step.gpu.index): step.gpu.shown for step in steps}
 
 
-def planned(node: Node, rules: Sequence[mig_layout.Rule]) -> list[Step]:
-    """What each declared GPU needs. Ends the module where no driver runs that could be asked."""
+def declared(node: Node, rules: Sequence[mig_layout.Rule]) -> tuple[list[str], dict[int, str]]:
+    """The node's GPUs by bus, and the declared layouts by index. Raises LayoutError."""
     buses = [one["address"] for one in gpu_node.gpus(gpu_node.pci_devices(node.root))]
     named = {gpu for rule in rules for gpu in rule.gpus or ()}
     if missing := sorted(gpu for gpu in named if gpu >= len(buses)):
         raise mig_layout.LayoutError(f"GPU {missing[0]} is declared, and the node has {len(buses)} GPUs")
-    wanted = [gpu for gpu in range(len(buses)) if mig_layout.layout_of(rules, gpu)]
-    if not wanted:
+    layouts_of = ((gpu, mig_layout.layout_of(rules, gpu)) for gpu in range(len(buses)))
+    return buses, {gpu: layout for gpu, layout in layouts_of if layout}
+
+
+def restored(node: Node) -> dict[str, Mapping[str, Any]]:
+    """What the unit restores when the driver is loaded, by bus; nothing where it is not installed."""
+    if not (node.root / UNIT_FILE).is_file():
+        return {}
+    return mig_plan.parse_document(read_file(node.root / LAYOUT_FILE))
+
+
+def waits_for_driver(node: Node, rules: Sequence[mig_layout.Rule]) -> bool:
+    """Whether GPUs cannot be asked yet, in check mode; notes a layout that the unit does not restore."""
+    buses, layouts_of = declared(node, rules)
+    if not layouts_of or gpu_node.loaded_driver(node.root):
+        return False
+    wanted = {buses[gpu]: layout for gpu, layout in layouts_of.items()}
+    if set(wanted.values()) == {mig_layout.DISABLED}:  # whole GPUs are not recorded
+        wanted = {}
+    if wanted != {bus: record.get("layout") for bus, record in restored(node).items()}:
+        node.actions.append("divide the GPUs by MIG when the driver runs")
+    return True
+
+
+def planned(node: Node, rules: Sequence[mig_layout.Rule]) -> list[Step]:
+    """What each declared GPU needs. Ends the module where no driver runs that could be asked."""
+    buses, layouts_of = declared(node, rules)
+    if not layouts_of:
         return []
     if not gpu_node.loaded_driver(node.root):
         if not node.module.check_mode:
             node.fail("MIG needs a driver that runs, and none is loaded: apply the part driver first.")
-        node.actions.append("divide the GPUs by MIG when the driver runs")
         return []
     run = runner(node)
+    gpus = mig_plan.read_gpus(run, buses, list(layouts_of))
+    if reloads(node):
+        records = restored(node)
+        gpus = [mig_plan.after_reload(gpu, records.get(gpu.bus)) for gpu in gpus]
     steps = []
-    for gpu in mig_plan.read_gpus(run, buses, wanted):
-        layout = mig_layout.layout_of(rules, gpu.index)
+    for gpu in gpus:
+        layout = layouts_of[gpu.index]
         known = mig_plan.with_profiles(run, gpu) if gpu.mode is not None and layout != "disabled" else gpu
         steps.append(mig_plan.plan(known, layout))
     return [step for step in steps if step is not None]
+
+
+def reloads(node: Node) -> bool:
+    """Whether the driver is loaded again before an apply comes here."""
+    return bool(node.module.check_mode and node.module.params["driver_reloads"])
 
 
 def runner(node: Node) -> mig_restore.Run:
@@ -166,7 +214,12 @@ def leave_alone_if_busy(module: AnsibleModule, steps: Sequence[Step]) -> None:
     if busy := busy_reasons(ROOT, ask, module.params["holders_ignored"]):
         why = f"{'; '.join(busy)} (its MIG layout differs: apply again when the node is idle)"
         module.exit_json(
-            changed=False, gpus=layouts(steps), left_alone=True, actions=[], clusterctl={"busy": why}
+            changed=False,
+            gpus=layouts(steps),
+            left_alone=True,
+            actions=[],
+            regrouped=False,
+            clusterctl={"busy": why},
         )
 
 
@@ -186,9 +239,9 @@ def apply(node: Node, rules: Sequence[mig_layout.Rule], steps: Sequence[Step]) -
             failed = settle(node, planned(node, rules))
         after = steps if node.module.check_mode or failed else planned(node, rules)
     except (mig_layout.LayoutError, mig_restore.MigError):
-        start_stopped(node, ())
+        start_stopped(node, (MIG,))
         raise
-    start_stopped(node, ())
+    start_stopped(node, (MIG,))
     if failed:
         node.fail(failed)
     left = [] if node.module.check_mode else [action for step in after for action in step.actions]
@@ -215,22 +268,22 @@ def settle(node: Node, steps: Sequence[Step]) -> str:
     """Has the unit bring the GPUs to their layout; says why it did not."""
     kept = mig_plan.document(steps)
     if kept:
-        settle_files(node, steps, restart=True)
+        settle_files(node, kept, restart=True)
         return failure_of_unit(node)
     # Whole GPUs: nothing is left for a unit to restore.
     records = [step.record for step in steps]
-    settle_files(node, steps)
+    settle_files(node, kept)
     if node.module.check_mode:
         return ""
     return ". ".join(mig_restore.restore(runner(node), records, lambda _line: None))
 
 
-def settle_files(node: Node, steps: Sequence[Step], *, restart: bool = False) -> None:
+def settle_files(node: Node, kept: str, *, restart: bool = False) -> None:
     """Writes the unit and what it restores, or removes them; starts it where it does not run yet."""
-    kept = mig_plan.document(steps)
+    installed = (node.root / UNIT_FILE).is_file()
     program, unit = node.module.params["program"], node.module.params["unit"]
-    if not kept and (node.root / UNIT_FILE).is_file():
-        node.do(f"disable {UNIT}", ["systemctl", "disable", "--now", f"{UNIT}.service"])
+    if not kept and installed:
+        node.do(f"disable {MIG}", ["systemctl", "disable", "--now", f"{MIG}.service"])
     written = [
         node.write(path, text if kept else "")
         for path, text in (
@@ -243,21 +296,23 @@ def settle_files(node: Node, steps: Sequence[Step], *, restart: bool = False) ->
         node.do("reload systemd", ["systemctl", "daemon-reload"])
     if not kept:
         return
-    state = unit_state(node.run, UNIT)
+    state = unit_state(node.run, MIG)
     if state.get("UnitFileState") != "enabled":
-        node.do(f"enable {UNIT}", ["systemctl", "enable", f"{UNIT}.service"])
-    if restart or state.get("ActiveState") != "active":
-        node.do(f"run {UNIT}", ["systemctl", "restart", f"{UNIT}.service"])
+        node.do(f"enable {MIG}", ["systemctl", "enable", f"{MIG}.service"])
+    # The driver's activation starts an installed unit.
+    active = state.get("ActiveState") == "active" or (installed and reloads(node))
+    if restart or not active:
+        node.do(f"run {MIG}", ["systemctl", "restart", f"{MIG}.service"])
 
 
 def failure_of_unit(node: Node) -> str:
     """Why the unit failed, in its own words; empty where it did not."""
-    if node.module.check_mode or unit_state(node.run, UNIT).get("ActiveState") == "active":
+    if node.module.check_mode or unit_state(node.run, MIG).get("ActiveState") == "active":
         return ""
     return (
-        f"{UNIT} failed: {journal(node.run, UNIT) or 'it said nothing'}. A GPU that is in use keeps its mode "
+        f"{MIG} failed: {journal(node.run, MIG) or 'it said nothing'}. A GPU that is in use keeps its mode "
         "and instances; one that cannot be reset, as in a virtual machine, needs a reboot. "
-        f"See `journalctl -u {UNIT}`."
+        f"See `journalctl -u {MIG}`."
     )
 
 

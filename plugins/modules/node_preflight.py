@@ -148,7 +148,7 @@ def main() -> None:
     facts["record"] = read_record(root)
     facts["our_holds"] = our_holds(root)
     facts["busy"], holders = gpu_users(root, ask, module.params["holders_ignored"])
-    facts["holders"] = [holder.name for holder in holders]
+    facts["holders"] = [holder.shown for holder in holders]
     today = time.strftime("%Y-%m-%d", time.gmtime(module.params["controller_time"]))
     findings = judge(facts, {**module.params, "today": today}, module.params["compat"])
     report: dict[str, Any] = {"findings": findings}

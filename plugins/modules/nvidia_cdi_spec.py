@@ -26,6 +26,10 @@ options:
     description: Driver version that this play installs; check mode judges the specification for it.
     type: str
     default: ""
+  regrouped:
+    description: Whether this play creates or destroys MIG instances, which check mode does not see.
+    type: bool
+    default: false
   before:
     description:
       - Driver version that ran before this play. Another one now is a change of the specification, also if
@@ -54,6 +58,7 @@ UNIT = "nvidia-cdi-refresh.service"
 CORRUPT_INFOROM = 14  # of one GPU: nvidia-smi lists everything all the same
 # Library files of a driver carry its version: libcuda.so.580.95.05.
 LIBRARY_VERSION = re.compile(r"\blib(?:cuda|nvidia-ml|nvidia-[a-z-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)")
+MIG_NAME = re.compile(r"\d+:\d+|MIG-.+")
 DEVICE_NAME = re.compile(r"""^\s*-?\s*"?name"?:\s*["']?([\w:.-]+)""", re.MULTILINE)
 
 
@@ -71,8 +76,8 @@ class Spec:
 
     @property
     def mig(self) -> set[str]:
-        """MIG devices, by the GPU's number and their own on it."""
-        return {name for name in self.devices if re.fullmatch(r"\d+:\d+", name)}
+        """MIG devices, by the GPU's number and their own on it; and by UUID, where it names those."""
+        return {name for name in self.devices if MIG_NAME.fullmatch(name)}
 
 
 def parse_spec(text: str) -> Spec:
@@ -87,7 +92,7 @@ def parse_version(text: str) -> str:
 
 
 def mig_devices() -> set[str] | None:
-    """The MIG devices that nvidia-smi lists, named as in a specification; None where it does not answer."""
+    """The MIG devices that nvidia-smi lists, by number and by UUID; None where it does not answer."""
     code, output, _ = run_bounded(["nvidia-smi", "-L"], 60)
     if code not in (0, CORRUPT_INFOROM):
         return None
@@ -95,8 +100,8 @@ def mig_devices() -> set[str] | None:
     for line in output.splitlines():
         if match := re.match(r"GPU (\d+): ", line):
             gpu = match[1]
-        elif match := re.match(r"\s+MIG \S+\s+Device\s+(\d+): ", line):
-            found.add(f"{gpu}:{match[1]}")
+        elif match := re.match(r"\s+MIG \S+\s+Device\s+(\d+): \(UUID: ([^)\s]+)\)", line):
+            found |= {f"{gpu}:{match[1]}", match[2]}
     return found
 
 
@@ -107,8 +112,12 @@ def stale(spec: Spec | None, version: str, gpus: int, mig: set[str] | None = Non
     reasons = []
     if spec.versions and version not in spec.versions:
         reasons.append(f"it is for driver {', '.join(sorted(spec.versions))}, {version} runs")
-    if mig is not None and spec.mig != mig:
-        reasons.append(f"it has {len(spec.mig)} MIG devices, the driver {len(mig)}")
+    if mig is not None:
+        by_uuid = any(name.startswith("MIG-") for name in spec.mig)
+        mig = {name for name in mig if by_uuid or not name.startswith("MIG-")}
+        if spec.mig != mig:
+            there, now = (sum(":" in name for name in names) for names in (spec.mig, mig))
+            reasons.append(f"it has {there} MIG devices, the driver {now if there != now else 'others'}")
     if spec.gpus != gpus and not spec.mig:
         reasons.append(f"it has {spec.gpus} GPUs, the kernel {gpus}")
     return reasons
@@ -157,6 +166,7 @@ def main() -> None:
             "static": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
             "driver": {"type": "path", "default": "/proc/driver/nvidia"},
             "planned": {"type": "str", "default": ""},
+            "regrouped": {"type": "bool", "default": False},
             "before": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -176,6 +186,8 @@ def main() -> None:
         )
     state = settled_state()
     because = stale(read_spec(spec), version, gpus, mig)
+    if module.check_mode and module.params["regrouped"]:
+        because.append("MIG instances change")
     if state == "failed":
         because.append(f"the last run of {UNIT} failed")
     if because and not module.check_mode:

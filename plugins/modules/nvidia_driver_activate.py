@@ -53,7 +53,8 @@ short_description: Makes the kernel run the installed NVIDIA driver
 description:
   - Compares the running module with the version asked for, reloads the modules where they differ, and says
     C(reboot_required) where they cannot be unloaded.
-  - Services that hold the device are stopped before and started after.
+  - Services that hold the device are stopped before and started after; the unit that restores the MIG layout
+    (role mig) is started again, if it is installed.
   - Asks again who uses the GPUs before it stops anything, for a job may have started since the plan; a busy
     node is left alone and said to be busy.
   - Reads the version back from the running module. Check mode is supported.
@@ -67,7 +68,7 @@ options:
   peermem:
     description: Whether nvidia_peermem is loaded now and at boot; auto where GPUDirect RDMA depends on it.
     type: str
-    choices: [auto, "true", "false"]
+    choices: [auto, "on", "off", "true", "false"]
     default: auto
   fabric_manager: {description: Whether Fabric Manager runs., type: bool, default: false}
   nvlsm:
@@ -113,6 +114,10 @@ EXAMPLES = r"""
 RETURN = r"""
 loaded: {description: Version that the kernel runs now., type: str, returned: always}
 reboot_required: {description: Why only a reboot helps; else empty., type: str, returned: always}
+reloads:
+  description: Whether the driver is loaded again, now or by a reboot, and loses what only it knows.
+  type: bool
+  returned: always
 left_alone: {description: Whether nothing was done because the node is busy., type: bool, returned: always}
 actions: {description: What was done or would be., type: list, returned: always}
 code:
@@ -125,7 +130,7 @@ ARGUMENTS: dict[str, Any] = {
     "version": {"type": "str", "required": True},
     "flavor": {"type": "str", "choices": ["open", "proprietary"], "required": True},
     "persistence": {"type": "bool", "default": True},
-    "peermem": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
+    "peermem": {"type": "str", "choices": ["auto", "on", "off", "true", "false"], "default": "auto"},
     "fabric_manager": {"type": "bool", "default": False},
     "nvlsm": {"type": "bool", "default": False},
     "imex": {"type": "bool", "default": False},
@@ -175,7 +180,7 @@ def settle_persistence(node: Node, wanted: bool) -> bool:
 
 def settle_peermem(node: Node, params: dict[str, Any]) -> None:
     """Loads nvidia_peermem now and at boot where it is wanted; nothing else loads it by itself."""
-    wanted = params["peermem"] == "true"
+    wanted = params["peermem"] in ("on", "true")
     if params["peermem"] == "auto" and needs_peermem(node.root, params["flavor"], os.uname().release):
         wanted = has_peer_memory(node.root)
         if not wanted:
@@ -256,13 +261,15 @@ def start_services(node: Node, params: dict[str, Any]) -> None:
     if runs_imex(params):
         told = node.write(IMEX_NODES, "".join(f"{name}\n" for name in params["imex_nodes"]))
         service(node, IMEX, True, told or IMEX in changed)
-    start_stopped(node, own)
+    layout_lost = start_stopped(node, own)
     if node.missing:  # said when the node serves again
         node.fail(
             f"Modules that were loaded before, or are wanted, do not load with driver {params['version']}: "
             f"{', '.join(node.missing)}. Build them for it (dkms status). The kernel said: "
             f"{kernel_words(node.run) or 'nothing'}"
         )
+    if layout_lost:
+        node.fail(layout_lost)
 
 
 def main() -> None:
@@ -283,6 +290,7 @@ def main() -> None:
             changed=False,
             loaded=gpu_node.loaded_driver(ROOT),
             reboot_required="",
+            reloads=False,
             left_alone=True,
             actions=[],
             clusterctl={"busy": f"{'; '.join(busy)} ({why}: apply again when the node is idle)"},
@@ -295,6 +303,7 @@ def main() -> None:
             changed=bool(node.actions),
             loaded=gpu_node.loaded_driver(ROOT),
             reboot_required=f"{reason}; {stays}",
+            reloads=True,
             left_alone=False,
             actions=node.actions,
             clusterctl={"reboot": f"{reason}; {stays}"},
@@ -313,6 +322,7 @@ def main() -> None:
         changed=bool(node.actions),
         loaded=gpu_node.loaded_driver(ROOT),
         reboot_required="",
+        reloads=bool(reason),
         left_alone=False,
         actions=node.actions,
         clusterctl={"facts": facts},

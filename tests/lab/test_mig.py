@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
 
 from .conftest import RunningLab, json_lines
-from .on_node import NODE, Apply, inside, until
+from .on_node import NODE, Apply, changes, inside, until
 from .validating import failed_of, power_cycle, validated
 
 pytestmark = [pytest.mark.lab, pytest.mark.drawn("MIG")]
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.drawn("MIG")]
 LAYOUT = {"all": "disabled", "0": ["3g.40gb", "2x2g.20gb"], "1-2": "all-1g.10gb"}
 INSTANCES = {0: 3, 1: 7, 2: 7}
 UNIT = "clusterctl-mig"
+NEW = "580.105.08"  # the lab's depot has it; its nodes run an older one of the branch
 COUNT = "nvidia-smi -L | grep -c '  MIG '"
 
 
@@ -43,7 +45,7 @@ def changed(lab: RunningLab) -> int:
     return int(json_lines_of(lab, "mig", "apply", "--yes")[-1]["changed"])
 
 
-def json_lines_of(lab: RunningLab, *arguments: str) -> list[dict[str, object]]:
+def json_lines_of(lab: RunningLab, *arguments: str) -> list[dict[str, Any]]:
     done = lab.clusterctl(*arguments, "--json", "--limit", NODE)
     assert done.returncode == 0, done.stderr
     return json_lines(done)
@@ -88,6 +90,30 @@ def test_instances_are_back_after_a_power_cycle(declared: RunningLab) -> None:
     power_cycle(declared, NODE)
     assert instances(declared) == INSTANCES
     assert changed(declared) == 0
+
+
+def test_instances_stay_as_declared_when_the_driver_changes(declared: RunningLab) -> None:
+    assert changed(declared) > 0
+    file = declared.cluster / "host_vars" / f"{NODE}.yml"
+    layout = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(f"{layout}nvidia_driver_version: {NEW}\n", encoding="utf-8")
+        assert_planned_is_applied(declared, "--only", "driver")
+        assert instances(declared) == INSTANCES
+    finally:  # by a whole apply, and to the version of the group
+        file.write_text(layout, encoding="utf-8")
+        assert_planned_is_applied(declared)
+    assert instances(declared) == INSTANCES
+    devices = inside(declared, "grep -c 'name: \"[0-9]*:[0-9]*\"' /var/run/cdi/nvidia.yaml")
+    assert int(devices) == sum(INSTANCES.values())
+
+
+def assert_planned_is_applied(lab: RunningLab, *parts: str) -> None:
+    """A plan names the tasks that the apply then changes, some of them, and another apply changes nothing."""
+    would = json_lines_of(lab, "plan", *parts)
+    planned = {(line["host"], line["task"]) for line in would if line["type"] == "change"}
+    assert changes(json_lines_of(lab, "apply", "--yes", *parts)) == planned != set()
+    assert changes(json_lines_of(lab, "apply", "--yes")) == set()
 
 
 def test_a_killed_change_is_completed_by_the_next_apply(declared: RunningLab) -> None:

@@ -65,7 +65,7 @@ def setting_rows(option: Option, catalogue: Mapping[str, Option]) -> Iterator[tu
 
 def meaning(option: Option) -> str:
     """The description with the values that are allowed, where no column shows them."""
-    choices = [_text(choice) for choice in option.choices if choice != ""]
+    choices = [_text(choice) for choice in option.shown_choices if choice != ""]
     return f"{option.description} One of {', '.join(choices)}." if len(choices) > 1 else option.description
 
 
@@ -78,7 +78,7 @@ def comment(text: str, width: int) -> list[str]:
 
 def _kind(option: Option) -> str:
     if option.choices:
-        return ", ".join(code(_text(choice)) for choice in option.choices if choice != "")
+        return ", ".join(code(_text(choice)) for choice in option.shown_choices if choice != "")
     return f"list of {option.elements}" if option.elements else option.type
 
 

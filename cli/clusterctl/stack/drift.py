@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterctl.cluster.compat_rows import VARIABLES
+from clusterctl.cluster.compatibility import version
 from clusterctl.cluster.lock import LockedStack
 from clusterctl.cluster.resolver import NONE
 from clusterctl.engine.wording import format_hosts
@@ -71,7 +72,8 @@ def differences(
             if before is None:
                 together.setdefault((PRESENCE, "", "", "not in the lock"), []).append(host)
                 continue
-            changed = [*_of_settings(before, now, because), *_of_node(before, facts.get(host, NodeFacts()))]
+            seen = facts.get(host, NodeFacts())
+            changed = [*_of_settings(before, now, because), *_of_node(before, now, seen)]
             for key in changed:
                 together.setdefault(key, []).append(host)
     if gone := [host for host in then if host not in declared]:
@@ -96,10 +98,26 @@ def _is_added(name: str, new: str) -> bool:
     return new != NONE and name in ("cuda", "cudnn", "nccl", "capabilities", "paddle", "fabric_manager")
 
 
-def _of_node(before: Mapping[str, str], seen: NodeFacts) -> list[tuple[str, str, str, str]]:
-    """The loaded driver, where the lock has another version or branch."""
-    locked = before.get("driver", "")
-    same = seen.driver == locked if "." in locked else seen.driver.partition(".")[0] == locked
-    if not seen.driver or not locked or same:
-        return []
-    return [("driver", locked, seen.driver, f"loaded: {seen.seen_by}")]
+def _of_node(
+    before: Mapping[str, str], now: Mapping[str, str], seen: NodeFacts
+) -> list[tuple[str, str, str, str]]:
+    """What the node has, where the lock has another version or branch, or another engine."""
+    found = []
+    for name, has, how in (
+        ("driver", seen.driver, "loaded"),
+        ("toolkit", seen.toolkit, "installed"),
+        ("docker", seen.docker, "installed"),
+    ):
+        locked = before.get(name, "")
+        # A value that no setting pins is the node's own now, and compared already.
+        if locked and has and has != now.get(name) and not _is_of(has, locked):
+            found.append((name, locked, has, f"{how}: {seen.seen_by}"))
+    if before.get("engine") == "containerd" and seen.docker:
+        found.append(("engine", "containerd", "docker", f"Docker {seen.docker} runs: {seen.seen_by}"))
+    return found
+
+
+def _is_of(found: str, locked: str) -> bool:
+    """Whether a version is the locked one, or one of the locked branch."""
+    numbers = version(locked)
+    return found == locked or (bool(numbers) and version(found)[: len(numbers)] == numbers)

@@ -76,7 +76,8 @@ def test_a_boolean_that_is_not_set_has_its_default_and_a_third_state_is_called_a
     for name, option in states.items():
         assert option["type"] == "str", name
         assert option["default"] == "auto", name
-        assert set(option["choices"]) <= {"auto", "true", "false"}, name
+        words = {choice.lower() for choice in option["choices"]}
+        assert words <= {"auto", "true", "false", "on", "off"}, name
 
 
 @pytest.mark.parametrize("role", ROLES)

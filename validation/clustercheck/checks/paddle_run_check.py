@@ -67,7 +67,8 @@ def _inside_instances(verdict: Mapping[str, Any], profiles: set[str]) -> Finding
     ends = {str(one.get("profile")): one for one in listed if isinstance(one, Mapping)}
     if missing := sorted(profiles - set(ends)):
         raise NotDoneError(f"the container saw no MIG device {', '.join(missing)} to run inside")
-    for profile, one in sorted(ends.items()):
+    # Failures first: output of another instance that cannot be read does not hide them.
+    for profile, one in sorted(ends.items(), key=lambda end: (end[1].get("exit_code") == 0, end[0])):
         text = str(one.get("text") or "")
         more = {"printed": text[-SAID:], "device": str(one.get("device"))}
         if one.get("exit_code") is None:

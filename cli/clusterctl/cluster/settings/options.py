@@ -34,6 +34,15 @@ class Option:
     owner: str = ""
 
     @property
+    def shown_choices(self) -> tuple[Any, ...]:
+        """The choices to name. True and False next to true and false are how Ansible writes booleans."""
+        return tuple(
+            choice
+            for choice in self.choices
+            if not (choice in ("True", "False") and str(choice).lower() in self.choices)
+        )
+
+    @property
     def element(self) -> Option:
         """What each item of a list must be."""
         return Option(

@@ -81,7 +81,7 @@ def _scalar(file: Path, option: Option, node: ScalarNode, name: str) -> Iterator
             hint = f"YAML reads this as {_READ_AS.get(kind, kind)}: put it in quotes."
         yield at(file, node, what, hint, "settings.type")
     elif option.choices and not _chosen(option, kind, text):
-        choices = [_choice_text(choice) for choice in option.choices]
+        choices = [_choice_text(choice) for choice in option.shown_choices]
         listed = ", ".join(choice or '""' for choice in choices)
         near = did_you_mean(text, [choice for choice in choices if choice])
         yield at(
@@ -120,7 +120,9 @@ def _chosen(option: Option, kind: str, text: str) -> bool:
 
 
 def _bool_choice(option: Option, text: str) -> bool:
-    """Ansible takes a YAML boolean for the one text among the choices that means the same."""
+    """Ansible writes a YAML boolean as True or False, or takes the one choice that means the same."""
+    if str(text.lower() in TRUE) in option.choices:
+        return True
     same = TRUE if text.lower() in TRUE else FALSE
     return sum(_choice_text(choice).lower() in same for choice in option.choices) == 1
 
@@ -187,7 +189,7 @@ def _allowed(option: Option) -> str:
     if option.type == "bool":
         return "Write true or false."
     if option.choices:
-        return f"Allowed: {', '.join(_choice_text(c) for c in option.choices if _choice_text(c))}."
+        return f"Allowed: {', '.join(_choice_text(c) for c in option.shown_choices if _choice_text(c))}."
     return option.description
 
 

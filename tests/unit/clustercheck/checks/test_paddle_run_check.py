@@ -60,12 +60,17 @@ def test_fewer_gpus_are_no_fault_where_they_are_split_into_instances() -> None:
     assert verdicts == {"gpu01": Verdict.FAIL, "gpu02": Verdict.PASS, "gpu03": Verdict.FAIL}
 
 
-def asked(paddle: Path, body: str, limit_s: float = 30) -> dict[str, Any]:
+def reported(paddle: Path, body: str, limit_s: float) -> dict[str, Any]:
+    """What the job reports where run_check is this body."""
     lines = "".join(f"        {line}\n" for line in body.splitlines())
     paddle.write_text(
         f"import os, sys, time\nclass utils:\n    @staticmethod\n    def run_check():\n{lines}", "utf-8"
     )
-    return dict(run_check.run(World(), {"limit_each_s": limit_s})["check"])  # type: ignore[arg-type]
+    return dict(run_check.run(World(), {"limit_each_s": limit_s}))  # type: ignore[arg-type]
+
+
+def asked(paddle: Path, body: str, limit_s: float = 30) -> dict[str, Any]:
+    return dict(reported(paddle, body, limit_s)["check"])
 
 
 def test_it_runs_as_a_plain_process_that_is_no_rank(paddle: Path) -> None:
@@ -148,28 +153,73 @@ LISTED = """GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d
 """
 
 
-def test_it_runs_inside_one_instance_of_each_profile(
-    paddle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    paddle.write_text(
-        "import os\n"
-        "class utils:\n"
-        "    @staticmethod\n"
-        "    def run_check():\n"
-        "        print('on', os.environ.get('CUDA_VISIBLE_DEVICES'))\n"
-    )
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'LIST'\n{LISTED}LIST\n")
-    (programs / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+FIRST, SECOND = "MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a2ff5f9f-c2a5-5ac7-8a9e-3a6e1a8f9a10"
+
+
+@pytest.fixture
+def divided(paddle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A container that sees three MIG devices; returns the program that lists them."""
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat <<'LIST'\n{LISTED}LIST\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    verdict = run_check.run(World(), {"limit_each_s": 90})
-    assert verdict["check"]["text"] == "on None\n"
-    assert [(one["profile"], one["text"], one["limit_s"]) for one in verdict["instances"]] == [
-        ("3g.40gb", "on MIG-c7384736-a75d-5afc-978f-d2f1294409fd\n", 30.0),
-        ("1g.10gb", "on MIG-a2ff5f9f-c2a5-5ac7-8a9e-3a6e1a8f9a10\n", 30.0),
+    return program
+
+
+DEVICE = "device = os.environ.get('CUDA_VISIBLE_DEVICES')\nprint('on', device, flush=True)"
+
+
+def test_it_runs_inside_one_instance_of_each_profile_in_equal_shares_of_the_time(
+    paddle: Path, divided: Path
+) -> None:
+    verdict = reported(paddle, DEVICE, limit_s=90)
+    assert (verdict["check"]["text"], verdict["check"]["limit_s"]) == ("on None\n", 30.0)
+    assert [(one["profile"], one["device"], one["text"], one["limit_s"]) for one in verdict["instances"]] == [
+        ("3g.40gb", FIRST, f"on {FIRST}\n", 30.0),
+        ("1g.10gb", SECOND, f"on {SECOND}\n", 30.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("inside", "exit_code", "because"),
+    [
+        (
+            "raise OSError('no kernel image')",
+            1,
+            "run_check inside MIG 3g.40gb ended with 1: OSError: no kernel image",
+        ),
+        ("time.sleep(600)", None, "run_check inside MIG 3g.40gb did not end within 2.0 s"),
+    ],
+)
+def test_an_instance_that_fails_or_hangs_is_named_and_the_next_one_still_runs(
+    paddle: Path, divided: Path, inside: str, exit_code: int | None, because: str
+) -> None:
+    verdict = reported(paddle, f"{DEVICE}\nif device == {FIRST!r}: {inside}", limit_s=6)
+    assert verdict["check"]["exit_code"] == 0
+    ends = {one["profile"]: (one["exit_code"], one["text"].splitlines()[0]) for one in verdict["instances"]}
+    assert ends == {"3g.40gb": (exit_code, f"on {FIRST}"), "1g.10gb": (0, f"on {SECOND}")}
+
+    def as_reported(rank: Any, record: dict[str, Any]) -> None:
+        if rank.node == "gpu02":
+            record["instances"] = verdict["instances"]
+
+    split = seeding.split_gpu("gpu02", 3, "3g.40gb", "1g.10gb")
+    evidence = seeding.chain(split, seeding.verdicts(JOB, as_reported))(sample.healthy())
+    (result,) = [one for one in evaluate(CHECK, evidence) if one.subject.node == "gpu02"]
+    assert result.verdict is Verdict.FAIL
+    assert result.because == because
+
+
+@pytest.mark.parametrize("listing", ["exit 9", "sleep 600"])
+def test_without_a_list_of_instances_it_runs_once_with_all_the_time(
+    paddle: Path, divided: Path, monkeypatch: pytest.MonkeyPatch, listing: str
+) -> None:
+    monkeypatch.setattr(run_check, "LIST_LIMIT_S", 1)
+    divided.write_text(f"#!/bin/sh\nexec {listing}\n" if "sleep" in listing else f"#!/bin/sh\n{listing}\n")
+    verdict = reported(paddle, DEVICE, limit_s=30)
+    assert (verdict["check"]["limit_s"], verdict["instances"]) == (30.0, [])
 
 
 def test_paddle_on_the_processor_is_not_inside_an_instance() -> None:

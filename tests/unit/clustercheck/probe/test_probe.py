@@ -114,6 +114,7 @@ def test_busy_is_processes_containers_of_others_and_slurm(tmp_path: Path) -> Non
     [
         ("/usr/bin/dcgm-exporter", "/mon\\t{}\\tnvcr.io/nvidia/k8s/dcgm-exporter:4.2.0-ubuntu22.04", [], 0),
         ("Xorg", "/dcgm-exporter\\t{}\\tsha256:0123", [], 0),
+        ("/usr/bin/nv-hostengine", "/mon\\t{}\\tnvcr.io/nvidia/cloud-native/dcgm:4.2.3-1", [], 0),
         ("prometheus-node", "/site-watch-1\\t{}\\tr:5000/a@sha256:0123", ["site-watch-*"], 0),
         ("site-watch", "/site-watch-1\\t{}\\tr:5000/a@sha256:0123", [], 2),
         ("python3", "/train\\t{}\\tr:5000/dcgm-exporter-training:1", [], 2),

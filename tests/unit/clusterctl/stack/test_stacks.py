@@ -231,6 +231,60 @@ def test_drift_names_settings_images_and_nodes_that_are_other_than_locked(tmp_pa
     ]
 
 
+PINNED = {
+    "nvidia_container_toolkit_version": "1.18.1",
+    "container_runtime_packages": ["docker.io=20.10.24+dfsg1-1+deb12u1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "expected"),
+    [
+        (PINNED, {"toolkit": "1.18.1", "docker": "20.10.24+dfsg1"}, []),
+        (
+            PINNED,
+            {"toolkit": "1.17.8", "docker": "26.1.5+dfsg1"},
+            [
+                "container toolkit 1.18.1 is locked, now 1.17.8 (installed: validation y)",
+                "Docker 20.10.24 is locked, now 26.1.5+dfsg1 (installed: validation y)",
+            ],
+        ),
+        # By no setting: what the nodes had then is locked, and the difference told once.
+        (
+            {},
+            {"toolkit": "1.17.8", "docker": "20.10.24"},
+            ["container toolkit 1.18.1 is locked, now 1.17.8 (container toolkit is 1.17.8)"],
+        ),
+        ({"container_runtime_packages": ["docker-ce=5:26.1.*"]}, {"docker": "26.1.5"}, []),
+        (
+            {"container_runtime_engine": "containerd"},
+            {"docker": "20.10.24"},
+            ["container engine containerd is locked, now docker (Docker 20.10.24 runs: validation y)"],
+        ),
+        ({"container_runtime_engine": "containerd"}, {}, []),
+    ],
+)
+def test_an_installed_toolkit_or_engine_other_than_the_locked_one_is_drift(
+    tmp_path: Path, settings: dict[str, Any], seen: dict[str, str], expected: list[str]
+) -> None:
+    a100 = {"hardware_profile": "hgx-a100-80gb", **settings}
+    then = NodeFacts(toolkit="1.18.1", docker="" if settings else "20.10.24", seen_by="validation x")
+    now = NodeFacts(**seen, seen_by="validation y")
+    found = drift(site(tmp_path / "a", a100), site(tmp_path / "b", a100), then={"gpu02": then}, gpu02=now)
+    assert found == [f"gpu02: {text}" for text in expected]
+
+
+@pytest.mark.parametrize("system", ["rocky 9", "rhel 9", "almalinux 9"])
+def test_containerd_alone_is_refused_on_rhel_as_by_the_role(tmp_path: Path, system: str) -> None:
+    inventory = site(tmp_path, {"container_runtime_engine": "containerd"})
+    seen = {name: NodeFacts(os=system, seen_by="seen now") for name in ("gpu01", "gpu02")}
+    (conflict,) = judged(inventory, **seen).conflicts
+    assert [row.id for row in conflict.rows if not row.origin] == ["rhel-engine"]
+    assert "set container_runtime_engine: docker" in conflict.remedies
+    seen = {name: NodeFacts(os="debian 12", seen_by="seen now") for name in seen}
+    assert judged(inventory, **seen).conflicts == ()
+
+
 @pytest.mark.parametrize(
     ("branch", "today", "expected"),
     [

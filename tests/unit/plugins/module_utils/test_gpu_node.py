@@ -276,6 +276,9 @@ def of_docker(*containers: dict) -> Any:
     [
         ("node_exporter", "0::/system.slice/prometheus-node-exporter.service", "prometheus-node-exporter"),
         ("python3", "0::/system.slice/prometheus-node-exporter.service", "prometheus-node-exporter"),
+        ("nv-hostengine", "0::/system.slice/dcgm.service", "dcgm"),
+        ("nv-hostengine", "0::/system.slice/nvidia-dcgm.service", "nvidia-dcgm"),
+        ("nv-hostengine", SESSION, ""),
         ("prometheus-node", "0::/user.slice", ""),  # as the kernel cuts the name
         ("Xorg", SESSION, "display-manager"),
         ("Xorg", "0::/system.slice/lightdm.service", "lightdm"),
@@ -297,6 +300,20 @@ def test_apply_and_validate_know_the_same_holders() -> None:
     assert set(busy.HOLDERS) == {*gpu_busy.MONITORS, *gpu_busy.DISPLAYS}
 
 
+def test_a_host_engine_that_profiles_is_no_compute_process(tmp_path: Path) -> None:
+    """nvidia-smi lists it with its path while DCGM reads performance counters."""
+    write(tmp_path, "proc/50/cgroup", "0::/system.slice/dcgm.service\n")
+    found = gpu_busy.gpu_users(tmp_path, answering(nvidia_smi=(0, "50, /usr/bin/nv-hostengine\n")))
+    assert found == ([], [gpu_busy.Holder("nv-hostengine", unit="dcgm")])
+
+
+def test_a_holder_is_shown_with_what_is_stopped_for_it() -> None:
+    holder = gpu_busy.Holder
+    assert holder("nv-hostengine", unit="dcgm").shown == "nv-hostengine (dcgm.service)"
+    assert holder("metrics", container="metrics").shown == "container metrics"
+    assert holder("nv-hostengine").shown == "nv-hostengine (no unit)"
+
+
 def test_what_the_site_does_not_name_is_a_job(tmp_path: Path) -> None:
     holder(tmp_path, 20, "site-watch", "/dev/nvidia0", "0::/system.slice/site-watch.service")
     assert gpu_busy.busy_reasons(tmp_path, quiet) == ["1 compute process: site-watch (20)"]
@@ -307,6 +324,7 @@ def test_what_the_site_does_not_name_is_a_job(tmp_path: Path) -> None:
     [
         ("/mon", "nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0-ubuntu22.04", [], False),
         ("/dcgm-exporter", "sha256:0123", [], False),
+        ("/mon", "nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04", [], False),
         ("/mon", "registry:5000/site/gpu-watch@sha256:0123", ["gpu-watch"], False),
         ("/mon", "registry:5000/site/gpu-watch@sha256:0123", [], True),
         ("/train", "registry:5000/paddle/dcgm-exporter-based-training:1", [], True),

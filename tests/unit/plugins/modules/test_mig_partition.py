@@ -62,11 +62,21 @@ class FakeNode:
         elif argv[1] == "restart":
             if self.killed:
                 raise KeyboardInterrupt
-            gpus = json.loads((self.root / mig_partition.LAYOUT_FILE).read_text())["gpus"]
-            failed = mig_restore.restore(self.smi.run, gpus, lambda _line: None)
-            self.said = "\n".join(failed)
-            self.units[unit] = "failed" if failed else "active"
+            self.restore()
         return 0, "", ""
+
+    def restore(self) -> None:
+        """The unit runs."""
+        gpus = json.loads((self.root / mig_partition.LAYOUT_FILE).read_text())["gpus"]
+        failed = mig_restore.restore(self.smi.run, gpus, lambda _line: None)
+        self.said = "\n".join(failed)
+        self.units[UNIT] = "failed" if failed else "active"
+
+    def reload_driver(self) -> None:
+        """The driver is loaded again, and its activation starts the unit, if it is installed."""
+        self.smi.boot()
+        if (self.root / mig_partition.UNIT_FILE).exists():
+            self.restore()
 
 
 @pytest.fixture(params=[A100, H100])
@@ -213,6 +223,64 @@ def test_without_a_driver_check_mode_says_that_it_comes_later(node: FakeNode, ap
     assert apply("3g.40gb", check=True)["actions"] == ["divide the GPUs by MIG when the driver runs"]
     assert "none is loaded" in apply("3g.40gb")["msg"]
     assert apply("")["changed"] is False
+
+
+def test_without_a_driver_a_layout_that_the_unit_restores_is_no_change(node: FakeNode, apply: Any) -> None:
+    apply({0: "all-1g.10gb", "all": "disabled"})
+    (node.root / "proc/driver/nvidia/version").unlink()
+    node.units[UNIT] = "failed"  # the boot found no driver
+    same = apply({0: "all-1g.10gb", "all": "disabled"}, check=True, driver_reloads=True)
+    assert (same["changed"], same["actions"]) == (False, [])
+    other = apply({0: "2x3g.40gb", "all": "disabled"}, check=True, driver_reloads=True)
+    assert other["actions"] == ["divide the GPUs by MIG when the driver runs"]
+    assert (node.root / mig_partition.UNIT_FILE).exists()
+
+
+def test_without_a_driver_whole_gpus_are_no_change(node: FakeNode, apply: Any) -> None:
+    (node.root / "proc/driver/nvidia/version").unlink()
+    assert apply("disabled", check=True)["changed"] is False
+
+
+DIVIDED = {"0-1": "2x3g.40gb", "2": "enabled"}
+BY_HAND = {
+    "nothing": [],
+    "destroyed": ["-i 1 -dci", "-i 1 -dgi"],
+    "created": ["-i 2 -cgi 1g.10gb -C"],
+}
+
+
+@pytest.mark.parametrize("by_hand", BY_HAND)
+@pytest.mark.parametrize("unit", ["active", "failed"])
+@pytest.mark.parametrize("declared", [DIVIDED, {"0-1": "all-1g.10gb", "2": "enabled"}, "disabled", ""])
+def test_a_plan_with_a_reload_of_the_driver_says_what_the_apply_after_it_does(
+    node: FakeNode, apply: Any, declared: Any, unit: str, by_hand: str
+) -> None:
+    apply(DIVIDED)
+    for words in BY_HAND[by_hand]:
+        assert node.smi.run(["nvidia-smi", "mig", *words.split()])[0] == 0
+    node.units[UNIT] = unit
+    plan = apply(declared, check=True, driver_reloads=True)
+    node.reload_driver()
+    applied = apply(declared)
+    assert (plan["changed"], plan["regrouped"]) == (applied["changed"], applied["regrouped"])
+    assert plan["actions"] == applied["actions"]
+    assert plan["changed"] is (declared != DIVIDED)
+
+
+@pytest.mark.parametrize("declared", ["disabled", "enabled", "2x3g.40gb"])
+def test_what_nobody_restores_is_gone_after_a_reload_and_the_plan_knows(
+    node: FakeNode, apply: Any, declared: str
+) -> None:
+    """A mode that was switched on by hand stays on Ampere, and goes with the driver from Hopper on."""
+    assert node.smi.run(["nvidia-smi", "-i", "0", "-mig", "1"])[0] == 0
+    assert node.smi.run(["nvidia-smi", "mig", "-i", "0", "-cgi", "3g.40gb,3g.40gb", "-C"])[0] == 0
+    assert apply({0: declared}, check=True)["changed"] is True
+    plan = apply({0: declared}, check=True, driver_reloads=True)
+    node.reload_driver()
+    applied = apply({0: declared})
+    assert plan["actions"] == applied["actions"]
+    hopper = node.smi.profile == H100
+    assert plan["changed"] is not (hopper and declared == "disabled")
 
 
 def test_where_profiles_are_listed_only_with_the_mode_on_they_are_planned_then(

@@ -94,6 +94,22 @@ def test_plan_and_apply_report_a_change_of_the_driver_alike(
     assert answer["changed"] is changed
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_check_mode_is_told_that_mig_devices_change_and_apply_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, check: bool
+) -> None:
+    (tmp_path / "driver/gpus/0").mkdir(parents=True)
+    (tmp_path / "driver/gpus/1").mkdir()
+    (tmp_path / "driver/version").write_text(VERSION)
+    (tmp_path / "nvidia.yaml").write_text(SPEC)
+    monkeypatch.setattr(module, "run_bounded", lambda *_: (0, "LoadState=loaded\nActiveState=inactive\n", ""))
+    monkeypatch.setattr(module.AnsibleModule, "get_bin_path", lambda *_: "/usr/bin/nvidia-ctk")
+    paths = {"spec": "nvidia.yaml", "static": "none.yaml", "driver": "driver"}
+    arguments = {name: str(tmp_path / path) for name, path in paths.items()}
+    answer = called(module, {**arguments, "regrouped": True}, tmp_path, capsys, check=check)
+    assert answer["because"] == (["MIG instances change"] if check else [])
+
+
 def test_mig_devices_are_not_counted_as_gpus() -> None:
     spec = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"'))
     assert module.stale(spec, "580.95.05", 2) == []
@@ -110,8 +126,13 @@ def test_it_is_stale_for_other_mig_devices(monkeypatch: pytest.MonkeyPatch) -> N
         "  MIG 3g.40gb     Device  1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)\n"
     )
     monkeypatch.setattr(module, "run_bounded", lambda argv, seconds: (0, listed, ""))
-    assert module.mig_devices() == {"1:0", "1:1"}
+    uuids = {"MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d"}
+    assert module.mig_devices() == {"1:0", "1:1", *uuids}
     assert module.stale(spec, "580.95.05", 2, module.mig_devices()) == ["it has 1 MIG devices, the driver 2"]
+    # As many instances as before, and others: a specification with UUIDs tells.
+    named = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"\n- name: MIG-0\n- name: "1:1"'))
+    because = module.stale(named, "580.95.05", 2, module.mig_devices())
+    assert because == ["it has 2 MIG devices, the driver others"]
     monkeypatch.setattr(module, "run_bounded", lambda argv, seconds: (9, "", ""))
     assert module.mig_devices() is None
 

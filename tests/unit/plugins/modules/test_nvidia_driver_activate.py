@@ -125,6 +125,97 @@ def test_services_stop_before_the_modules_go_and_start_after_they_came(module: F
     ]
 
 
+@pytest.fixture
+def divided(module: FakeModule) -> FakeModule:
+    """The old driver, on a node whose GPUs the unit of role mig divides."""
+    module.load("580.95.05")
+    module.units["clusterctl-mig"] = "active"
+    return module
+
+
+@pytest.mark.parametrize("state", ["active", "failed", "inactive"])
+def test_the_mig_layout_is_restored_before_services_that_count_devices(
+    divided: FakeModule, state: str
+) -> None:
+    divided.units["clusterctl-mig"] = state
+    assert bring(divided)[1][3:] == [
+        "systemctl stop clusterctl-mig.service",
+        "rmmod nvidia",
+        "modprobe nvidia",
+        "modprobe nvidia_uvm",
+        "systemctl start nvidia-persistenced.service",
+        "systemctl start nvidia-fabricmanager.service",
+        "systemctl start clusterctl-mig.service",
+        "systemctl start slurmd.service",
+    ]
+    divided.commands.clear()
+    assert bring(divided)[1] == []
+
+
+def test_a_mig_layout_that_is_not_restored_is_told_when_services_run_and_tried_again(
+    divided: FakeModule,
+) -> None:
+    start, refused = divided.run_command, [True]
+
+    def run_command(argv: list[str], **more: object) -> tuple[int, str, str]:
+        if argv[0] == "journalctl":
+            return 0, "Starting MIG layout\n0000:07:00.0: Insufficient Resources\n", ""
+        if refused[0] and argv[1:] == ["start", "clusterctl-mig.service"]:
+            return 1, "", "Job failed"
+        return start(argv, **more)
+
+    divided.run_command = run_command  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(
+            Ended, match=r"layout is not restored: 0000:07:00\.0: Insufficient Resources\. See"
+        ):
+            bring(divided)
+        assert divided.units["slurmd"] == "active"
+    refused[0] = False
+    assert bring(divided)[1][-1] == "systemctl start clusterctl-mig.service"
+    assert not (divided.root / driver_reload.STOPPED).exists()
+
+
+@pytest.mark.parametrize(
+    "at", ["rmmod nvidia", "modprobe nvidia_uvm", "systemctl start clusterctl-mig.service"]
+)
+def test_a_reload_that_was_killed_is_completed_with_the_mig_layout_and_all_services(
+    divided: FakeModule, at: str
+) -> None:
+    run = divided.run_command
+
+    def killed(argv: list[str], **more: object) -> tuple[int, str, str]:
+        if " ".join(argv) == at:
+            raise KeyboardInterrupt
+        return run(argv, **more)
+
+    divided.run_command = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        bring(divided)
+    divided.run_command = run  # type: ignore[method-assign]
+    divided.units["nvidia-persistenced"] = "active"  # as udev starts it
+    assert bring(divided)[0] == ""
+    assert set(divided.units.values()) == {"active"}
+    assert "systemctl start clusterctl-mig.service" in divided.commands
+
+
+def test_where_the_modules_stay_the_mig_unit_is_started_again(divided: FakeModule) -> None:
+    divided.refused = {"nvidia"}
+    assert bring(divided)[0].startswith("nvidia cannot be unloaded")
+    assert divided.units["clusterctl-mig"] == "active"
+
+
+def test_a_reload_is_told_to_those_who_plan_after_it(divided: FakeModule) -> None:
+    divided.patch.setattr(activate, "AnsibleModule", lambda *_, **__: divided)
+    divided.patch.setattr(activate, "busy_reasons", lambda root, run, ignored: [])
+    divided.params["force_busy"] = False
+    for check, reloads in ((True, True), (False, True), (False, False)):
+        divided.check_mode = check
+        with pytest.raises(Ended) as ended:
+            activate.main()
+        assert ended.value.args[0]["reloads"] is reloads
+
+
 def test_ib_umad_is_there_before_fabric_manager_starts_nvlsm_and_at_boot(module: FakeModule) -> None:
     module.load("580.105.08")
     module.units["nvidia-fabricmanager"] = "inactive"
@@ -413,7 +504,9 @@ PEERMEM_FILE = "etc/modules-load.d/clusterctl-nvidia-peermem.conf"
         ({"flavor": "proprietary"}, "5.15.0-204-generic", "ofed", False),
         ({"flavor": "proprietary"}, "5.15.0-204-generic", "adapter", False),
         ({"flavor": "open", "peermem": "true"}, "5.15.0-204-generic", "", True),
+        ({"flavor": "open", "peermem": "on"}, "5.15.0-204-generic", "", True),
         ({"flavor": "proprietary", "peermem": "false"}, "5.15.0-204-generic", "adapter ofed", False),
+        ({"flavor": "proprietary", "peermem": "off"}, "5.15.0-204-generic", "adapter ofed", False),
     ],
 )
 def test_peermem_is_loaded_now_and_at_boot_where_gpudirect_depends_on_it(
@@ -523,3 +616,39 @@ def test_a_container_that_does_not_start_again_is_a_warning(monitored: FakeModul
 def test_a_holder_that_nobody_can_start_again_is_left_and_only_a_reboot_helps(monitored: FakeModule) -> None:
     hold(monitored, 34, "node_exporter", "0::/user.slice/user-1000.slice/session-3.scope")
     assert bring(monitored) == ("the GPUs are in use by node_exporter", [])
+
+
+@pytest.mark.parametrize("unit", ["dcgm", "nvidia-dcgm"])
+def test_dcgms_host_engine_stops_after_its_exporter_and_starts_before(module: FakeModule, unit: str) -> None:
+    module.load("580.95.05")
+    hold(module, 41, "nv-hostengine", f"0::/system.slice/{unit}.service")
+    hold(module, 42, "dcgm-exporter", "0::/system.slice/dcgm-exporter.service")
+    module.units |= dict.fromkeys((unit, "dcgm-exporter"), "active")
+    stays, commands = bring(module)
+    assert stays == ""
+    of_dcgm = [words for words in commands if "dcgm" in words]
+    assert of_dcgm == [
+        "systemctl stop dcgm-exporter.service",
+        f"systemctl stop {unit}.service",
+        f"systemctl start {unit}.service",
+        "systemctl start dcgm-exporter.service",
+    ]
+    modules = [words for words in commands if "nvidia" in words and "mod" in words]
+    assert commands.index(of_dcgm[1]) < commands.index(modules[0])
+    assert commands.index(modules[-1]) < commands.index(of_dcgm[2])
+
+
+def test_dcgms_host_engine_in_a_container_is_stopped_and_started(module: FakeModule) -> None:
+    module.load("580.95.05")
+    identity = "cd" * 32
+    hold(module, 43, "nv-hostengine", f"0::/system.slice/docker-{identity}.scope")
+    image = {"Image": "nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04"}
+    module.containers = [{"Id": identity, "Name": "/metrics", "Config": image, "HostConfig": {}}]
+    stays, commands = bring(module)
+    assert (stays, commands[0], commands[-1]) == ("", "docker stop metrics", "docker start metrics")
+
+
+def test_a_host_engine_that_somebody_started_by_hand_is_named(module: FakeModule) -> None:
+    module.load("580.95.05")
+    hold(module, 44, "nv-hostengine", "0::/user.slice/user-0.slice/session-7.scope")
+    assert bring(module) == ("the GPUs are in use by nv-hostengine", [])

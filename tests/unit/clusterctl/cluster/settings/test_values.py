@@ -9,10 +9,11 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.filter.core import to_bool
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_activate
 
 from clusterctl.cluster.settings import values, yaml_nodes
 from clusterctl.cluster.settings.booleans import is_true
-from clusterctl.cluster.settings.options import Option
+from clusterctl.cluster.settings.options import Option, catalogue
 
 
 def test_secrets_are_not_repeated_in_messages(tmp_path: Path) -> None:
@@ -72,6 +73,27 @@ def test_nothing_passes_here_that_ansible_would_refuse(kind: str) -> None:
             passed += 1
             assert validator.validate(yaml.safe_load(text)).error_messages == [], text
     assert passed >= 2
+
+
+@pytest.mark.parametrize(
+    "word", ["auto", *(f"{q}{w}{q}" for w in ("on", "off", "true", "false") for q in ("", "'"))]
+)
+def test_peermem_is_on_or_off_in_each_way_to_write_it(word: str) -> None:
+    option = catalogue()["nvidia_driver_peermem"]
+    text = f"a: {word}"
+    assert list(values.check(Path("f"), option, yaml_nodes.parse(Path("f"), text).root.value[0][1])) == []
+    validator = ArgumentSpecValidator({"a": {"type": "str", "choices": list(option.choices)}})
+    found = validator.validate(yaml.safe_load(text))
+    assert found.error_messages == []
+    # As the role gives it to its module.
+    module = ArgumentSpecValidator({"a": nvidia_driver_activate.ARGUMENTS["peermem"]})
+    assert module.validate({"a": str(found.validated_parameters["a"]).lower()}).error_messages == []
+
+
+def test_what_peermem_is_not_is_refused_with_the_words_to_write() -> None:
+    option = catalogue()["nvidia_driver_peermem"]
+    (problem,) = values.check(Path("f"), option, yaml_nodes.parse(Path("f"), "a: always").root.value[0][1])
+    assert problem.what == f"{option.name} must be one of auto, on, off, true, false; not 'always'"
 
 
 BOOLEANS = dict.fromkeys(("yes", "Yes", "on", "true", "TRUE", "1", "'yes'", "'1'"), True)
