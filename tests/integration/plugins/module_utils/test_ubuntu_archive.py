@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan, Request
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import prebuilt_names
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import (
+    Facts,
+    Plan,
+    Request,
     driver_packages,
-    make_plan,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import prebuilt_names
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     merge,
     parse_builds,
