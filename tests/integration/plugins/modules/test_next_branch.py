@@ -37,7 +37,7 @@ SYSTEMS = {
     "debian12": ('ID=debian\nVERSION_ID="12"\nNAME="Debian GNU/Linux"\nVERSION="12"\n', "1"),
     "ubuntu2404": ('ID=ubuntu\nVERSION_ID="24.04"\nNAME="Ubuntu"\nVERSION="24.04"\n', "0ubuntu1"),
 }
-# What the operator has besides: tools of CUDA and OFED, a kernel module of DKMS on hold, an older nvidia-settings.
+# What the operator has besides: of CUDA, of OFED and on hold, and an older nvidia-settings.
 OPERATORS = {
     "cuda-toolkit-12-6": "12.6.3-1",
     "mlnx-ofed-kernel-dkms": "24.10-1",
@@ -60,7 +60,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
         if system not in built:
             place = tmp_path_factory.mktemp(system)
             nvidias = nvidia_repository(PERSONALITIES.get(system))
-            chosen = [p for p in nvidias if p.version.startswith(tuple(VERSIONS.values())) or "pinning" in p.name]
+            chosen = [
+                p for p in nvidias if p.version.startswith(tuple(VERSIONS.values())) or "pinning" in p.name
+            ]
             others = [Package(name, version, "x") for name, version in OPERATORS.items()]
             built[system] = [publish(place / "nvidia", chosen), publish(place / "rest", [dkms(), *others])]
         return built[system]
