@@ -142,10 +142,10 @@ def find_repository(root: Path, url: str, but_not: str = "") -> Repository | Non
 
 @contextmanager
 def repository_view(root: Path, url: str) -> Iterator[tuple[Path | None, str]]:
-    """A directory with the repository as it is to be, None where it is there already; and its name."""
-    found = find_repository(root, url)
-    if found:
-        yield None, found.name
+    """A directory with the repository as it is to be, None if it is there or none is asked for; its name."""
+    found = find_repository(root, url) if url else None
+    if found or not url:
+        yield None, found.name if found else ""
         return
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
         options = {"name": VIEW, "baseurl": url, "gpgcheck": "0"}  # nothing is installed from it

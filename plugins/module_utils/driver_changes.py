@@ -72,11 +72,6 @@ def wanted_holds(params: dict[str, Any], installed: dict[str, str]) -> set[str]:
     return names | set(matching(installed, compat["kernel_metapackages"]) if params["hold_kernel"] else [])
 
 
-def listing(changes: dict[str, Change], side: int) -> str:
-    """One side of the changes, for a diff: 0 before, 1 after."""
-    return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
-
-
 def releases(
     params: dict[str, Any], present: dict[str, str], held: set[str], record: dict[str, Any]
 ) -> set[str]:

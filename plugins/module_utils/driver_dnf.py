@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import listing
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import foreign_holds
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import (
@@ -25,7 +26,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
     changed_driver_packages,
-    listing,
     rebuilders,
     refusals,
     releases,

@@ -14,6 +14,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
     Change,
     explain,
+    listing,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
     LOCK_WAIT_S,
@@ -39,7 +40,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
     changed_driver_packages,
-    listing,
     rebuilders,
     refusals,
     releases,

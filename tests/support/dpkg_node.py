@@ -62,7 +62,8 @@ class DpkgNode:
         settings = {
             "APT::Architecture": "amd64", "APT::Architectures": "amd64", "APT::Sandbox::User": "root",
             "Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": root / "etc/apt/sources.list.d",
-            "Dir::Etc::preferences": "/dev/null", "Dir::Etc::preferencesparts": root / "etc/apt/preferences.d",
+            "Dir::Etc::preferences": "/dev/null",
+            "Dir::Etc::preferencesparts": root / "etc/apt/preferences.d",
             "Dir::State": root / "var/lib/apt", "Dir::State::status": root / "var/lib/dpkg/status",
             "Dir::Cache": root / "var/cache/apt", "Dir::Log": root / "var/log", "Dpkg::Use-Pty": "0",
             "DPkg::Options::": f"--root={root}",

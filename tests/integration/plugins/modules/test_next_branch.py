@@ -60,9 +60,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
         if system not in built:
             place = tmp_path_factory.mktemp(system)
             nvidias = nvidia_repository(PERSONALITIES.get(system))
-            chosen = [
-                p for p in nvidias if p.version.startswith(tuple(VERSIONS.values())) or "pinning" in p.name
-            ]
+            wanted = tuple(VERSIONS.values())
+            chosen = [one for one in nvidias if one.version.startswith(wanted) or "pinning" in one.name]
             others = [Package(name, version, "x") for name, version in OPERATORS.items()]
             built[system] = [publish(place / "nvidia", chosen), publish(place / "rest", [dkms(), *others])]
         return built[system]
