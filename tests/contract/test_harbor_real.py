@@ -258,15 +258,27 @@ def test_a_replication_moves_an_image(real: RealHarbor, images: Images, tmp_path
     raw |= {"registry_endpoints": [end], "registry_replications": [copy]}
     done = applied(real.url, tmp_path, raw)
     assert [(one.change.subject, one.why) for one in done.outcomes if one.state != "done"] == []
-    (policy,) = [one for one in real.every("/replication/policies") if one["name"] == copy["name"]]
-    real.ask("POST", "/replication/executions", {"policy_id": policy["id"]})
+    real.replicate(copy["name"])
+    assert tags(real, target, "base") == {"1": digest}
+    assert changes(applied(real.url, tmp_path, raw)) == []
 
-    def ended() -> Any:
-        runs = real.ask("GET", "/replication/executions", policy_id=policy["id"])
-        return [one for one in runs if one["status"] != "InProgress"]
 
-    (run,) = until(ended)
-    assert run["status"] == "Succeed", str(run)
+def test_a_replication_hands_out_an_image(real: RealHarbor, images: Images, tmp_path: Path) -> None:
+    """To a destination: this Harbor again, as a robot that may push there."""
+    raw = golden(real)
+    name, target, taker = raw["registry_projects"][0]["name"], f"{real.prefix}copies", f"{real.prefix}taker"
+    raw["registry_projects"].append({"name": target})
+    raw["registry_robots"].append({"name": taker, "permissions": [{"namespace": target, "access": MORE}]})
+    applied(real.url, tmp_path, raw)
+    digest = images.push(f"{name}+push", f"{name}/base:1")
+    images.push(f"{name}+push", f"{name}/base:dev")
+    end = itself(real, images, taker)
+    copy = {"name": f"{real.prefix}copy", "destination": end["name"], "namespace": target,
+            "filters": [{"type": "name", "value": f"{name}/base"},
+                        {"type": "tag", "value": "[0-9]*"}]}  # fmt: skip
+    raw |= {"registry_endpoints": [end], "registry_replications": [copy]}
+    assert applied(real.url, tmp_path, raw).exit_code == 0
+    real.replicate(copy["name"])
     assert tags(real, target, "base") == {"1": digest}
     assert changes(applied(real.url, tmp_path, raw)) == []
 

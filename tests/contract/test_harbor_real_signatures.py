@@ -132,15 +132,7 @@ def test_a_signature_goes_with_its_image_into_harbor_and_by_replication(
             "filters": [{"type": "name", "value": f"{golden}/one"}]}  # fmt: skip
     raw |= {"registry_endpoints": [end], "registry_replications": [copy]}
     assert applied(real.url, tmp_path, raw).exit_code == 0
-    (number,) = [one["id"] for one in real.every("/replication/policies") if one["name"] == copy["name"]]
-    real.ask("POST", "/replication/executions", {"policy_id": number})
-
-    def ended() -> Any:
-        runs = real.ask("GET", "/replication/executions", policy_id=number)
-        return [one for one in runs if one["status"] != "InProgress"]
-
-    (run,) = until(ended)
-    assert run["status"] == "Succeed", str(run)
+    real.replicate(copy["name"])
     assert until(lambda: accessories(real, copies, made.digest)) == {"signature.cosign"}
 
     scheme = "http://" if real.url.startswith("http://") else ""

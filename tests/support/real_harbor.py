@@ -141,6 +141,14 @@ class RealHarbor:
         for end in self._ours("/registries", prefix):
             self.ask("DELETE", f"/registries/{end['id']}")
 
+    def replicate(self, name: str) -> None:
+        """Run the replication of that name to its end, which must be a good one."""
+        (policy,) = [one["id"] for one in self.every("/replication/policies") if one["name"] == name]
+        self.ask("POST", "/replication/executions", {"policy_id": policy})
+        until(lambda: not self._copies(policy))
+        (run,) = self.ask("GET", "/replication/executions", policy_id=policy)
+        assert run["status"] == "Succeed", str(run)
+
     def _copies(self, policy: int) -> bool:
         runs = self.every("/replication/executions", policy_id=policy)
         return any(one["status"] == "InProgress" for one in runs)

@@ -1,8 +1,9 @@
-"""Connects ranks without a framework: they exchange values over TCP and start commands for each other.
+"""Connects ranks without a framework: they exchange values over TCP and start the first rank's commands.
 
 Shipped to the node with rank.py: stdlib only. A peer proves that it knows the run's secret, which is in the
-job's arguments, readable only by root. As a program it is what Open MPI calls in place of ssh:
-``python meeting.py HOST COMMAND ...`` makes the rank at HOST start the command, and exits with its code.
+job's arguments, readable only by root; until then it is a stranger. What a peer says is its word: whoever
+uses it checks it. As a program it is what Open MPI calls in place of ssh: ``python meeting.py HOST COMMAND
+...`` makes the rank at HOST start the command, and exits with its code.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import hmac
 import json
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -18,15 +20,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 CONNECT_S = 30.0
 TICK_S = 5.0
-MAX_MESSAGE = 4 * 1024 * 1024  # bytes of one message
-AGENTS_VARIABLE = "CLUSTERCTL_AGENTS"  # by address: the port at which its rank starts commands
+MAX_VALUE = 64 * 1024  # bytes of what one rank says
+MAX_PROOF = 1024  # bytes of a stranger's message
+STRANGERS = 256  # who may prove themselves at a time
+# By address: the port at which its rank starts commands, and the token without which it does not.
+AGENTS_FILE = "agents.json"
 
 
 class MeetingError(Exception):
@@ -34,11 +39,12 @@ class MeetingError(Exception):
 
 
 class Connection:
-    """One connection: JSON, one message per line."""
+    """One connection: JSON, one message per line, of at most so many bytes."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, most: int = MAX_VALUE) -> None:
         self._socket = connection
         self._buffer = b""
+        self.most = most
 
     def send(self, message: Any) -> None:
         """Send one message."""
@@ -49,7 +55,7 @@ class Connection:
         end = time.monotonic() + limit_s
         while b"\n" not in self._buffer:
             left = end - time.monotonic()
-            if left <= 0 or len(self._buffer) > MAX_MESSAGE:
+            if left <= 0 or len(self._buffer) > self.most:
                 raise MeetingError(
                     "a peer did not answer in time" if left <= 0 else "too long a message from a peer"
                 )
@@ -65,7 +71,7 @@ class Connection:
         text, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise MeetingError("unreadable message from a peer") from None
 
     def close(self) -> None:
@@ -103,45 +109,85 @@ def connect(address: str, port: int, secret: str, what: str, limit_s: float | No
     return line
 
 
-def accept(listener: socket.socket, secret: str) -> tuple[Connection, str] | None:
-    """The next connection whose peer knows the secret, and its request; None if the peer does not."""
-    connection, _ = listener.accept()
-    line, nonce = Connection(connection), secrets.token_hex(16)
-    with suppress(MeetingError, OSError, AttributeError, TypeError):
-        line.send(nonce)
-        request = line.receive(TICK_S)
-        what = str(request.get("what"))
-        if hmac.compare_digest(str(request.get("proof")), sign(secret, nonce, what)):
-            return line, what
-    line.close()
-    return None
+class Door:
+    """Lets in who knows the secret, with what it is there for; silent strangers hold up nobody."""
+
+    def __init__(self, listener: socket.socket, secret: str, most: int = MAX_PROOF) -> None:
+        """``most``: bytes of what a stranger says, with what it is there for."""
+        self._listener, self._secret, self._most = listener, secret, most
+        self._let_in: queue.Queue[tuple[Connection, str]] = queue.Queue()
+        self._room = threading.Semaphore(STRANGERS)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def next(self, limit_s: float | None = None) -> tuple[Connection, str] | None:
+        """Who comes in next, and what for; None if nobody does within the time limit."""
+        with suppress(queue.Empty):
+            return self._let_in.get(timeout=None if limit_s is None else max(0.0, limit_s))
+        return None
+
+    def close(self) -> None:
+        """Let in nobody else."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                if self._room.acquire(blocking=False):
+                    threading.Thread(target=self._prove, args=(connection,), daemon=True).start()
+                else:
+                    connection.close()
+
+    def _prove(self, connection: socket.socket) -> None:
+        line, nonce = Connection(connection, self._most), secrets.token_hex(16)
+        what = None
+        try:
+            with suppress(MeetingError, OSError, AttributeError, ValueError):
+                line.send(nonce)
+                request = line.receive(TICK_S)
+                if hmac.compare_digest(str(request.get("proof")).encode(), self._proof(nonce, request)):
+                    what = str(request["what"])
+        finally:
+            self._room.release()
+        if what is None:
+            line.close()
+        else:
+            line.most = MAX_VALUE
+            self._let_in.put((line, what))
+
+    def _proof(self, nonce: str, request: Mapping[str, Any]) -> bytes:
+        return sign(self._secret, nonce, str(request.get("what"))).encode()
 
 
 class Meeting:
     """All ranks, connected through the first one."""
 
     def __init__(self, rank: int, size: int, master: tuple[str, int], secret: str) -> None:
-        self.rank, self.size, self.secret = rank, size, secret
+        self.rank, self.size = rank, size
         self._peers: dict[int, Connection] = {}
         if rank:
             self._peers[0] = connect(*master, secret, str(rank))
+            self._peers[0].most = size * MAX_VALUE
         elif size > 1:
-            self._wait_for_all(listen(*master))
+            self._wait_for_all(Door(listen(*master), secret))
 
-    def _wait_for_all(self, listener: socket.socket) -> None:
+    def _wait_for_all(self, door: Door) -> None:
         end = time.monotonic() + CONNECT_S
-        listener.settimeout(CONNECT_S)
+        ranks = {str(rank): rank for rank in range(1, self.size)}
         while len(self._peers) < self.size - 1:
-            try:
-                accepted = accept(listener, self.secret)
-            except TimeoutError:
-                accepted = None
-            if accepted is not None and accepted[1].isdigit() and 0 < int(accepted[1]) < self.size:
-                self._peers[int(accepted[1])] = accepted[0]
-            elif time.monotonic() > end:
-                missing = sorted(set(range(1, self.size)) - set(self._peers))
+            came = door.next(end - time.monotonic())
+            if came is None:
+                missing = sorted(set(ranks.values()) - set(self._peers))
+                door.close()
                 raise MeetingError(f"rank {missing[0]} did not connect within {CONNECT_S:.0f} s")
-        listener.close()
+            line, what = came
+            if what in ranks and ranks[what] not in self._peers:
+                self._peers[ranks[what]] = line
+            else:
+                line.close()
+        door.close()
 
     def exchange(self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None) -> list[Any]:
         """The values of all ranks, in order of rank. Raises MeetingError."""
@@ -149,33 +195,48 @@ class Meeting:
             return [value]
         if self.rank:
             self._peers[0].send(value)
-            return list(self._peers[0].receive(limit_s, tick))
-        end = time.monotonic() + limit_s
-        values = [value] + [
-            self._peers[rank].receive(max(0.1, end - time.monotonic()), tick) for rank in range(1, self.size)
-        ]
+            values = self._peers[0].receive(limit_s, tick)
+            if not isinstance(values, list) or len(values) != self.size:
+                raise MeetingError("a peer, the first rank, does not pass on what all ranks say")
+            return values
+        values = [value, *self._hear(limit_s, tick)]
         for peer in self._peers.values():
             peer.send(values)
         return values
 
+    def tell_first(
+        self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None
+    ) -> list[Any] | None:
+        """Tells the first rank alone, which gets the values of all others; None on these."""
+        if self.rank:
+            self._peers[0].send(value)
+            return None
+        return self._hear(limit_s, tick)
+
+    def _hear(self, limit_s: float, tick: Callable[[], None]) -> list[Any]:
+        end = time.monotonic() + limit_s
+        return [
+            self._peers[rank].receive(max(0.1, end - time.monotonic()), tick) for rank in range(1, self.size)
+        ]
+
 
 class CommandServer:
-    """Starts commands for peers until it is closed; those still running are then killed."""
+    """Starts commands for the first rank until it is closed; those still running are then killed.
 
-    def __init__(self, address: str, port: int, secret: str) -> None:
-        self._listener = listen(address, port)
-        self._secret = secret
+    ``token`` is known to the first rank and this one alone: with the run's secret every rank could have
+    commands started on every node.
+    """
+
+    def __init__(self, address: str, port: int, token: str) -> None:
+        self._door = Door(listen(address, port), token, MAX_VALUE)
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()  # a command that starts during close would not be killed
         self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                accepted = accept(self._listener, self._secret)
-                if accepted is not None:
-                    threading.Thread(target=self._start, args=accepted, daemon=True).start()
+        while (came := self._door.next()) is not None:
+            threading.Thread(target=self._start, args=came, daemon=True).start()
 
     def _start(self, line: Connection, command: str) -> None:
         with self._lock:
@@ -191,7 +252,7 @@ class CommandServer:
 
     def close(self) -> None:
         """Start no more commands, and kill running ones."""
-        self._listener.close()
+        self._door.close()
         with self._lock:
             self._closed = True
         for process in self._started:
@@ -208,9 +269,10 @@ def kill_group(process: subprocess.Popen[Any]) -> None:
 def main(argv: Sequence[str]) -> int:
     """Make the rank at an address start a command; returns its exit code."""
     host, *command = argv
-    arguments = json.loads(Path(__file__).with_name("arguments.json").read_text(encoding="utf-8"))
-    port = json.loads(os.environ[AGENTS_VARIABLE])[host]
-    line = connect(host, int(port), str(arguments["secret"]), " ".join(command))
+    here = Path(__file__)
+    arguments = json.loads(here.with_name("arguments.json").read_text(encoding="utf-8"))
+    port, token = json.loads(here.with_name(AGENTS_FILE).read_text(encoding="utf-8"))[host]
+    line = connect(host, int(port), str(token), " ".join(command))
     return int(line.receive(float(arguments["limit_s"])))
 
 

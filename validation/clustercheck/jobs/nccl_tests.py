@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from clustercheck.jobs import meeting
@@ -27,6 +28,10 @@ else:  # on a node they are single files, not a package
 REASON_FILE = Path("/usr/local/share/clusterctl/nccl-tests.off")
 MAX_OUTPUT = 512 * 1024  # characters of what a program printed or wrote
 ASK_S = 30.0
+MAX_REASON = 300  # characters of why another node cannot measure
+MAX_GPUS = 64  # of one node, as far as others believe it
+
+T = TypeVar("T")
 
 
 class Measuring(Protocol):
@@ -48,6 +53,9 @@ class MeetingWorld:
         self.interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
         self.address, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rsplit(":", 1)
         self.port = int(port)
+        # Of all ranks, as the launcher assigned them: no node says where another one is to connect.
+        ends = [each.rsplit(":", 1) for each in os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")]
+        self.endpoints = [(host, int(each)) for host, each in ends]
         host, port = os.environ["PADDLE_MASTER"].rsplit(":", 1)
         progress.set_phase("meeting the other nodes", collective=True)
         self.meeting = meeting.Meeting(self.rank, self.size, (host, int(port)), str(arguments["secret"]))
@@ -62,15 +70,35 @@ class MeetingWorld:
         """Record the phase of this rank."""
         self._progress.set_phase(phase, collective=collective)
 
-    def exchange(self, value: Any, phase: str) -> list[Any]:
-        """The values of all nodes; records that it still waits."""
+    def exchange(self, value: Any, phase: str, read: Callable[[Any], T]) -> list[T | None]:
+        """What ``read`` makes of the values of all nodes; records that it still waits.
+
+        None stands for a value that it raises TypeError or ValueError for.
+        """
         self.set_phase(phase, collective=True)
         limit_s = float(self.arguments["limit_s"])
-        return list(self.meeting.exchange(value, limit_s, lambda: self.set_phase(phase, collective=True)))
+        values = self.meeting.exchange(value, limit_s, lambda: self.set_phase(phase, collective=True))
+        found: list[T | None] = []
+        for each in values:
+            try:
+                found.append(read(each))
+            except (TypeError, ValueError):
+                found.append(None)
+        return found
+
+    def wait(self, phase: str) -> None:
+        """Wait until every node is here."""
+        self.exchange(None, phase, lambda value: value)
+
+    def tell_first(self, value: Any, phase: str) -> list[Any] | None:
+        """Tells the first node alone, which gets the values of all others; None on these."""
+        self.set_phase(phase, collective=True)
+        limit_s = float(self.arguments["limit_s"])
+        return self.meeting.tell_first(value, limit_s, lambda: self.set_phase(phase, collective=True))
 
     def barrier(self) -> None:
-        """Wait until every node is here."""
-        self.exchange(None, "done, waiting for the others")
+        """Wait until every node is here, at the end."""
+        self.wait("done, waiting for the others")
 
 
 def join(progress: Progress) -> MeetingWorld:
@@ -183,6 +211,40 @@ def remove_environment(text: str) -> str:
     return f"{before}{key}[]{rest[end:]}"
 
 
+class Node(NamedTuple):
+    """What a node says of itself: why it cannot measure, alone or by MPI, and with what it would."""
+
+    lacks: str
+    lacks_mpi: str
+    gpus: int
+    interface: str
+    variables: Mapping[str, str]
+
+
+def read_text(value: Any) -> str:
+    """A reason of another node, shortened. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return " ".join(value.split())[:MAX_REASON]
+
+
+def read_count(value: Any, most: int) -> int:
+    """A whole number from 0 to ``most``. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("no number of this kind")
+    return int(value)
+
+
+def read_node(value: Any) -> Node:
+    """What another node says of itself. Raises TypeError, ValueError."""
+    lacks, lacks_mpi, gpus, interface, variables = value
+    if not isinstance(variables, dict) or not all(isinstance(each, str) for each in variables.values()):
+        raise TypeError("no variables")
+    return Node(
+        read_text(lacks), read_text(lacks_mpi), read_count(gpus, MAX_GPUS), read_text(interface), variables
+    )
+
+
 def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret, and
     variables (the names of those that the settings give the ranks).
@@ -191,80 +253,91 @@ def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     what only some of them lack, no other node says of itself.
     """
     variables = {name: os.environ[name] for name in arguments.get("variables", ()) if name in os.environ}
-    own = [
-        explain_missing(), explain_missing_mpi(), count_gpus(), world.interface, world.address, world.port,
-        variables,
-    ]  # fmt: skip
-    nodes = world.exchange(own, "comparing the nodes' images")
-    if own[0]:
-        return {"ok": True, "because": "", "without": own[0], "within": {}, "across": {}}
-    own_gpus = int(nodes[world.rank][2])
+    own = Node(explain_missing(), explain_missing_mpi(), count_gpus(), world.interface, variables)
+    said = world.exchange(list(own), "comparing the nodes' images", read_node)
+    silent = Node("a node says nothing of its image", "", 0, "", {})
+    nodes = [each or silent for each in said]
+    nodes[world.rank] = own
+    if own.lacks:
+        return {"ok": True, "because": "", "without": own.lacks, "within": {}, "across": {}}
     within, across = {}, {}
-    for name in arguments["collectives"] if own_gpus > 1 else ():
+    for name in arguments["collectives"] if own.gpus > 1 else ():
         file = Path(f"within-{name}.json").absolute()
-        words = make_command(f"{name}_perf", arguments, own_gpus, file)
-        within[name] = run_program(world, f"{name}_perf on {own_gpus} GPUs", words, file)
+        words = make_command(f"{name}_perf", arguments, own.gpus, file)
+        within[name] = run_program(world, f"{name}_perf on {own.gpus} GPUs", words, file)
     alone = "only one node takes part" if world.size == 1 else ""
-    lacking = [node[0] or node[1] for node in nodes]
-    without_mpi = "; ".join(sorted(set(lacking))) if all(lacking) else alone
+    lacking = [node.lacks or node.lacks_mpi for node in nodes]
+    without_mpi = "; ".join(sorted(set(lacking)))[: 4 * MAX_REASON] if all(lacking) else alone
     if not any(lacking) and not alone:
         across = _run_across(world, arguments, nodes)
     return {
-        "ok": True, "because": "", "without": "", "without_mpi": without_mpi, "gpus": own_gpus,
-        "world_gpus": sum(int(node[2]) for node in nodes), "within": within, "across": across,
+        "ok": True, "because": "", "without": "", "without_mpi": without_mpi, "gpus": own.gpus,
+        "world_gpus": sum(node.gpus for node in nodes), "within": within, "across": across,
     }  # fmt: skip
 
 
-def _run_across(
-    world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequence[Sequence[Any]]
-) -> dict[str, Any]:
+def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
     """Rank 0 runs mpirun, the others start what it requests."""
     found: dict[str, Any] = {}
-    starter = meeting.CommandServer(world.address, world.port, world.meeting.secret) if world.rank else None
-    world.exchange(None, "getting ready for Open MPI")
+    token = secrets.token_hex(32)
+    starter = meeting.CommandServer(world.address, world.port, token) if world.rank else None
     try:
-        for name in arguments["collectives"] if starter is None else ():
+        tokens = world.tell_first(token, "getting ready for Open MPI")
+        if tokens is not None:
+            write_agents(world.endpoints[1:], tokens)
+        for name in arguments["collectives"] if tokens is not None else ():
             file = Path(f"across-{name}.json").absolute()
             program = make_command(f"{name}_perf_mpi", arguments, 1, file)
             environment = make_mpi_environment(nodes)
-            total = sum(int(node[2]) for node in nodes)
-            hosts = ",".join(f"{node[4]}:{node[2]}" for node in nodes)
+            total = sum(node.gpus for node in nodes)
+            hosts = ",".join(f"{host}:{node.gpus}" for (host, _), node in zip(world.endpoints, nodes))
             words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(total), "--host", hosts]
             words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
             phase = f"{name}_perf on {total} GPUs of {len(nodes)} nodes"
             found[name] = run_program(world, phase, [*words, *program], file, environment=environment)
-        world.exchange(None, "nccl-tests across nodes")
+        world.wait("nccl-tests across nodes")
     finally:
         if starter is not None:
             starter.close()
     return found
 
 
-def find_shared_variables(nodes: Sequence[Sequence[Any]]) -> list[str]:
+def write_agents(endpoints: Sequence[tuple[str, int]], tokens: Sequence[Any]) -> None:
+    """For the agent that Open MPI calls, who reads it as this rank's user alone."""
+    agents = {host: [port, str(token)] for (host, port), token in zip(endpoints, tokens)}
+    file = Path(meeting.__file__).with_name(meeting.AGENTS_FILE)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(agents, stream)
+
+
+def find_shared_variables(nodes: Sequence[Node]) -> list[str]:
     """Variables of the settings with one value on all nodes, for mpirun's -x, which exports this node's.
 
     What differs, each node's Open MPI daemon passes to its processes: it runs in the environment of its rank.
     """
-    return sorted(name for name, value in nodes[0][6].items() if all(n[6].get(name) == value for n in nodes))
+    return sorted(
+        name
+        for name, value in nodes[0].variables.items()
+        if all(node.variables.get(name) == value for node in nodes)
+    )
 
 
-def make_mpi_environment(nodes: Sequence[Sequence[Any]]) -> dict[str, str]:
+def make_mpi_environment(nodes: Sequence[Node]) -> dict[str, str]:
     """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI.
 
     What the settings give all ranks comes before what is the choice of nobody else.
     """
     agent = f"{sys.executable} {Path(meeting.__file__).absolute()}"
     environment = {
-        meeting.AGENTS_VARIABLE: json.dumps({node[4]: node[5] for node in nodes}),
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib",
     }  # fmt: skip
-    interfaces = {node[3] for node in nodes}
-    if len(interfaces) == 1 and "" not in interfaces:
-        (name,) = interfaces
+    name = nodes[0].interface
+    if name and all(node.interface == name for node in nodes):
         of = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
         environment |= dict.fromkeys(of, name)
-    return environment | {name: nodes[0][6][name] for name in find_shared_variables(nodes)}
+    return environment | {name: nodes[0].variables[name] for name in find_shared_variables(nodes)}

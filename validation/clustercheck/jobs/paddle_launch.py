@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustercheck.jobs import nccl_tests
+    from clustercheck.jobs import meeting, nccl_tests
 else:  # on a node they are single files, not a package
+    meeting = importlib.import_module(f"{__package__}.meeting" if __package__ else "meeting")
     nccl_tests = importlib.import_module(f"{__package__}.nccl_tests" if __package__ else "nccl_tests")
 
 SCRIPT = "launched_training.py"
@@ -71,6 +72,13 @@ def read_logs(directory: Path) -> str:
     return "\n".join(ends)[-MAX_LOG:]
 
 
+def read_node(value: Any) -> tuple[int, int]:
+    """A free port of a node and its number of processes. Raises TypeError, ValueError."""
+    port, processes = value
+    count = nccl_tests.read_count(processes, nccl_tests.MAX_GPUS)
+    return nccl_tests.read_count(port, 65535), max(1, count)
+
+
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: samples and batch (per process), epochs, seed, limit_each_s, limit_s, secret.
 
@@ -81,11 +89,17 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     with socket.socket() as one:
         one.bind((world.address, 0))
         port = one.getsockname()[1]
-    nodes = world.exchange([world.address, port, processes], "agreeing on the first node")
-    master = f"{nodes[0][0]}:{nodes[0][1]}"
+    said = world.exchange([port, processes], "agreeing on the first node", read_node)
+    nodes = [each for each in said if each is not None]
+    if len(nodes) < world.size:
+        # Whoever waits with this one for a peer says so, too: who sent it, or passed it on, does not.
+        raise meeting.MeetingError(
+            f"a peer, rank {said.index(None)}, does not say how many processes it starts"
+        )
+    master = f"{world.endpoints[0][0]}:{nodes[0][0]}"
     directory = Path(f"launched-{world.rank}").absolute()
     directory.mkdir()
-    together = sum(int(node[2]) for node in nodes)
+    together = sum(count for _, count in nodes)
     samples = int(arguments["samples"]) * together - 1
     words = make_command(world, master, processes, directory, {**arguments, "samples": samples})
     found = nccl_tests.run_program(world, "paddle.distributed.launch", words, directory / "launch")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,12 +68,13 @@ def run(world: EndpointWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     limit_s, secret = float(arguments["limit_s"]), str(arguments["secret"])
     world.set_phase(PHASE, collective=True)
     started_at = time.time()
-    with contextlib.closing(listener), ThreadPoolExecutor(max(1, len(after))) as pool:
+    door = meeting.Door(listener, secret)
+    with contextlib.closing(door), ThreadPoolExecutor(max(1, len(after))) as pool:
         attempts = {
             peer: pool.submit(_try_connect, world.endpoints[peer], world.rank, secret, limit_s)
             for peer in after
         }
-        connected = _accept_peers(listener, secret, before, limit_s)
+        connected = _accept_peers(door, before, limit_s)
         reached = {str(peer): future.result() for peer, future in attempts.items()}
     # By this node's clock: a peer that connects after that was not blocked.
     listened = [started_at, time.time()]
@@ -91,14 +91,11 @@ def _try_connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: flo
     return ""
 
 
-def _accept_peers(listener: socket.socket, secret: str, before: Sequence[int], limit_s: float) -> set[int]:
+def _accept_peers(door: meeting.Door, before: Sequence[int], limit_s: float) -> set[int]:
     """The ranks of ``before`` that connected before the time limit."""
     end, connected, expected = time.monotonic() + limit_s, set[int](), {str(rank) for rank in before}
-    while len(connected) < len(expected) and (left := end - time.monotonic()) > 0:
-        listener.settimeout(left)
-        with contextlib.suppress(TimeoutError):
-            accepted = meeting.accept(listener, secret)
-            if accepted is not None:
-                accepted[0].close()
-                connected |= {int(accepted[1])} if accepted[1] in expected else set()
+    while len(connected) < len(expected) and (came := door.next(end - time.monotonic())) is not None:
+        line, rank = came
+        line.close()
+        connected |= {int(rank)} if rank in expected else set()
     return connected

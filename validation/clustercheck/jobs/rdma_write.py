@@ -28,6 +28,7 @@ PROGRAM = "ib_write_bw"
 SIZE_BYTES = 8 << 20
 LISTEN_S = 10.0
 MAX_OUTPUT = 16 * 1024
+NO_PORT = "rank {} does not say at which port it listens"
 LISTENING = "0A"  # [Linux, include/net/tcp_states.h]
 
 join = nccl_tests.join
@@ -107,6 +108,11 @@ def start_server(
     return end, tcp_port
 
 
+def read_port(value: Any) -> int:
+    """The port that a rank's server listens at, 0 for none. Raises ValueError."""
+    return nccl_tests.read_count(value, 65535)
+
+
 def write_to_itself(
     port: Mapping[str, Any], iterations: int, limit_s: float, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -134,11 +140,11 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     ``without`` is the reason why nothing was measured. The client's output is in its rank's verdict, the
     server's in its own.
     """
-    reasons = sorted(
-        {found for found in world.exchange(explain_missing(), "comparing the nodes' images") if found}
-    )
+    said = world.exchange(explain_missing(), "comparing the nodes' images", nccl_tests.read_text)
+    reasons = sorted({"a node says nothing of its image" if each is None else each for each in said} - {""})
     if reasons:
-        return {"ok": True, "because": "", "without": "; ".join(reasons), "loopback": [], "writes": []}
+        without = "; ".join(reasons)[: 4 * nccl_tests.MAX_REASON]
+        return {"ok": True, "because": "", "without": without, "loopback": [], "writes": []}
     iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])
     ports = arguments["ports"]
     loopback = []
@@ -164,25 +170,25 @@ def _run_round(
     iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])
     takes_part = pair is not None and all(rail < len(ports[rank]) for rank in pair)
     server = None
-    own_address: list[Any] = ["", 0]
+    own_port = 0
     if takes_part and pair is not None and world.rank == pair[1]:
-        server, tcp_port = start_server(ports[world.rank][rail], iterations, Path("server.out"))
-        own_address = [world.address, tcp_port]
-    addresses = world.exchange(own_address, f"rail {rail} in round {number}")
+        server, own_port = start_server(ports[world.rank][rail], iterations, Path("server.out"))
+    listening = world.exchange(own_port, f"rail {rail} in round {number}", read_port)
     done: list[dict[str, Any]] = []
     if takes_part and pair is not None:
         port, partner = ports[world.rank][rail], pair[0] if world.rank == pair[1] else pair[1]
         if server is not None:
             found, role = server.wait(limit_s + 1.0), "server"
         else:
-            address, tcp_port = addresses[partner]
-            words = make_command(port, int(tcp_port), iterations, str(address))
-            client = WriteEnd(words, Path("client.out"), str(port["device"]))
-            found, role = client.wait(limit_s), "client"
+            address, tcp_port = world.endpoints[partner][0], listening[partner]
+            found, role = {"exit_code": None, "text": NO_PORT.format(partner)}, "client"
+            if tcp_port:
+                words = make_command(port, tcp_port, iterations, address)
+                found = WriteEnd(words, Path("client.out"), str(port["device"])).wait(limit_s)
         done = [
             {**_describe_port(port), **found, "role": role, "peer": partner, "rail": rail, "round": number}
         ]
-    world.exchange(None, f"rail {rail} in round {number}, measured")
+    world.wait(f"rail {rail} in round {number}, measured")
     return done
 
 

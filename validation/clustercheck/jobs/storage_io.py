@@ -83,7 +83,7 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
         return {**verdict, "without": "the image has no fio"}
     name, places = arguments["places"][world.rank]
     size_bytes = int(arguments["size_bytes"])
-    world.exchange(None, "starting together")
+    world.wait("starting together")
     for number, (path, here) in enumerate(_in_order(places)):
         output = Path(f"storage-{number}.json").absolute()
         verdict["places"][path] = measure_place(world, Path(here), str(name), size_bytes, output)

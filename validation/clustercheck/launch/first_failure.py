@@ -12,7 +12,9 @@ from clustercheck.launch.model import RankOutcome, RankState
 
 # A rank that fails with such an error lost its peers: it is a witness, not the cause.
 PEER_GONE = re.compile(
-    r"connection (closed|reset|refused)|peer|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store|socket", re.I
+    r"connection (closed|reset|refused)|\bpeers?\b|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store"
+    r"|socket",
+    re.I,
 )
 # What a library logs when it gives up on a peer and aborts its process.
 GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)

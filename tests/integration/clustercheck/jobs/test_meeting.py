@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -57,17 +58,74 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
     assert found == [[[[n, word] for n in range(3)] for word in ("one", "two")]] * 3
 
 
-def test_a_peer_without_the_secret_is_refused_without_delay() -> None:
+def lone_door() -> tuple[meeting.Door, int]:
     listener = meeting.listen(ADDRESSES[0], 0)
-    port = listener.getsockname()[1]
-    heard: list[Any] = []
-    thread = threading.Thread(target=lambda: heard.extend(meeting.accept(listener, "s3cret") for _ in "ab"))
-    thread.start()
-    meeting.connect(ADDRESSES[0], port, "another", "echo stolen")
-    meeting.connect(ADDRESSES[0], port, "s3cret", "echo mine")
-    thread.join(20)
-    assert heard[0] is None
-    assert heard[1][1] == "echo mine"
+    return meeting.Door(listener, "s3cret"), listener.getsockname()[1]
+
+
+def test_a_peer_without_the_secret_is_refused_without_delay() -> None:
+    door, port = lone_door()
+    with contextlib.closing(door):
+        meeting.connect(ADDRESSES[0], port, "another", "echo stolen")
+        meeting.connect(ADDRESSES[0], port, "s3cret", "echo mine")
+        came = door.next(20)
+        assert came is not None and came[1] == "echo mine"
+        assert door.next(0.2) is None
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"[" * 60_000,
+        b"[" * 900 + b"\n",
+        b'{"what": 1, "proof": "\xc3\xa9"}\n',
+        b"\xff\n",
+        b"7\n",
+        b"null\n",
+        b"",
+    ],
+    ids=["long", "deep", "not ASCII", "no text", "a number", "null", "silent"],
+)
+def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
+    door, port = lone_door()
+    with contextlib.ExitStack() as stack:
+        stack.callback(door.close)
+        for _ in range(40):
+            stranger = stack.enter_context(socket.create_connection((ADDRESSES[0], port)))
+            with contextlib.suppress(OSError):
+                stranger.sendall(sent)
+        meeting.connect(ADDRESSES[0], port, "s3cret", "1")
+        # One after another the silent ones would take 40 times as long as each may.
+        came = door.next(2 * meeting.TICK_S)
+        assert came is not None and came[1] == "1"
+
+
+def test_a_closed_door_leaves_its_port() -> None:
+    door, port = lone_door()
+    door.close()
+    meeting.listen(ADDRESSES[0], port).close()
+
+
+def test_the_runs_secret_starts_no_command(tmp_path: Path) -> None:
+    port = free_port()
+    starter = meeting.CommandServer(ADDRESSES[0], port, "its token")
+    try:
+        line = meeting.connect(ADDRESSES[0], port, "s3cret", f"touch {tmp_path}/stolen")
+        with pytest.raises((meeting.MeetingError, OSError)):
+            line.receive(20)
+        assert meeting.connect(ADDRESSES[0], port, "its token", f"touch {tmp_path}/done").receive(20) == 0
+    finally:
+        starter.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["done"]
+
+
+def test_only_the_first_rank_hears_what_it_alone_is_told() -> None:
+    master = (ADDRESSES[0], free_port())
+    with ThreadPoolExecutor(3) as pool:
+        found = list(
+            pool.map(lambda rank: meeting.Meeting(rank, 3, master, "s3cret").tell_first(rank, 20), range(3))
+        )
+    assert found == [[1, 2], None, None]
 
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +175,17 @@ def ranks(
     programs: dict[str, str],
     arguments: dict[str, Any] = ASKED,
     job: str = "nccl_tests",
+    *,
     variables: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+    hostile: int = -1,
+    says: Any = None,
 ) -> list[Any]:
-    """Two nodes' ranks of the job, to their verdicts."""
+    """Two nodes' ranks of the job, to their verdicts; a ``hostile`` one answers all with ``says``."""
     for name, text in programs.items():
         script(tmp_path / "bin", name, text)
     master, started = f"{ADDRESSES[0]}:{free_port()}", []
-    for rank, address in enumerate(ADDRESSES):
+    endpoints = [f"{address}:{free_port(address)}" for address in ADDRESSES]
+    for rank in sorted({0, 1} - {hostile}):
         directory = tmp_path / f"node{rank}"
         directory.mkdir()
         for source in JOBS.glob("*.py"):
@@ -132,13 +194,21 @@ def ranks(
         environment = {
             "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_TRAINERS_NUM": "2", "PADDLE_MASTER": master, "HERE": f"node{rank}",
-            "PADDLE_CURRENT_ENDPOINT": f"{address}:{free_port(address)}", "SEEN": str(tmp_path / "seen"),
+            "PADDLE_CURRENT_ENDPOINT": endpoints[rank], "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+            "SEEN": str(tmp_path / "seen"),
             **variables[rank],
         }  # fmt: skip
         words = [sys.executable, "rank.py", str(directory), job]
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
-    assert [process.wait(60) for process in started] == [0, 0]
-    found = [tmp_path / f"node{rank}" / f"rank-{rank}.verdict.json" for rank in range(2)]
+    if hostile >= 0:
+        host, port = master.rsplit(":", 1)
+        group = meeting.Meeting(hostile, 2, (host, int(port)), str(arguments["secret"]))
+        with contextlib.suppress(meeting.MeetingError, OSError):
+            for number in itertools.count():
+                group.exchange(says(number) if callable(says) else says, 60)
+    ended = [process.wait(60) for process in started]
+    assert hostile >= 0 or ended == [0, 0]
+    found = sorted(tmp_path.glob("node*/rank-*.verdict.json"))
     return [json.loads(path.read_text(encoding="utf-8")) for path in found]
 
 
@@ -206,6 +276,37 @@ echo "$HERE says" > "$NCCL_DEBUG_FILE\""""
 def test_no_loopback_is_measured_without_nccl_tests_or_with_one_gpu(tmp_path: Path) -> None:
     for verdict in ranks(tmp_path, {"nvidia-smi": 'echo "GPU 0: A"'}, job="nccl_loopback"):
         assert "has no nccl-tests" in verdict["without"] and "run" not in verdict
+
+
+LIES = [None, 7, "x", [1, 2, 3], ["x"] * 5, {}, ["", "", 10**9, "eth0", {}], ["", "", 1, "eth0", {"A": []}]]
+
+
+@pytest.mark.parametrize("says", LIES, ids=str)
+@pytest.mark.parametrize("hostile", [0, 1])
+def test_what_one_node_says_of_itself_ends_no_other(tmp_path: Path, hostile: int, says: Any) -> None:
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": MPIRUN}
+    programs["nvidia-smi"] = 'echo "GPU 0: A100"; echo "GPU 1: A100"'
+    (honest,) = ranks(tmp_path, programs, hostile=hostile, says=says)
+    assert honest["ok"], honest
+    assert honest["within"]["all_reduce"]["exit_code"] == 0
+    assert honest["across"] == {}
+
+
+# --- paddle.distributed.launch
+
+
+@pytest.mark.parametrize("says", [[4000, 10**9], [4000, -1], ["x", 1], None, [-1, 1]], ids=str)
+def test_no_node_says_how_much_the_others_hold_in_memory(tmp_path: Path, says: Any) -> None:
+    asked = {**ASKED, "samples": 4, "batch": 2, "epochs": 1, "seed": 1}
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    (directory / "paddle.py").write_text(
+        "class device:\n    is_compiled_with_cuda = staticmethod(lambda: 0)\n"
+    )
+    path = {"PYTHONPATH": str(directory)}
+    (honest,) = ranks(tmp_path, {}, asked, job="paddle_launch", hostile=1, says=says, variables=(path, path))
+    assert (honest["ok"], honest["collective"]) == (False, True)
+    assert "a peer, rank 1, does not say how many processes it starts" in honest["because"]
 
 
 # --- fio
@@ -307,6 +408,23 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     ends = [(entry["exit_code"], entry["text"]) for entry in first["writes"]]
     assert ends == [(None, ""), (None, ""), refused, refused]
     assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]][:2] == [refused, refused]
+
+
+@pytest.mark.parametrize("says", [[1, 2, 3], ["--out_json_file=/x", 1], "x", -1, 70_000, 1.5], ids=str)
+def test_a_partner_that_names_no_port_is_not_written_to(tmp_path: Path, says: Any) -> None:
+    programs, asked = perftest(tmp_path, limit_each_s=1)
+    hostile = {"hostile": 1, "says": lambda number: says if number else ""}
+    (honest,) = ranks(tmp_path, programs, asked, job="rdma_write", **hostile)
+    clients = [each for each in honest["writes"] if each["role"] == "client"]
+    assert [(each["exit_code"], each["text"]) for each in clients] == [
+        (None, "rank 1 does not say at which port it listens")
+    ] * 2
+
+
+def test_a_long_reason_of_one_node_stays_short_in_the_others_verdicts(tmp_path: Path) -> None:
+    programs, asked = perftest(tmp_path)
+    (honest,) = ranks(tmp_path, programs, asked, job="rdma_write", hostile=1, says="y" * 60_000)
+    assert len(honest["without"]) <= 1200
 
 
 def gpudirect(tmp_path: Path, helped: str, more: str = "") -> tuple[Any, Any]:

@@ -98,9 +98,10 @@ def test_ib_write_bw_is_asked_for_the_address_class_and_level_of_a_port():
 
 
 def test_only_what_is_the_same_on_all_nodes_is_exported_from_one():
-    nodes = [["", "", 8, "eth0", f"192.0.2.{n}", 4000, {"A": "1", "B": str(n)}] for n in (1, 2)]
-    nodes[1][6]["C"] = "only there"
+    node = nccl_tests.Node("", "", 8, "eth0", {})
+    nodes = [node._replace(variables={"A": "1", "B": str(n)}) for n in (1, 2)]
+    nodes[1].variables["C"] = "only there"
     assert nccl_tests.find_shared_variables(nodes) == ["A"]
-    nodes = [[*node[:6], {"OMPI_MCA_btl_tcp_if_include": "ib0"}] for node in nodes]
+    nodes = [node._replace(variables={"OMPI_MCA_btl_tcp_if_include": "ib0"}) for node in nodes]
     found = nccl_tests.make_mpi_environment(nodes)
     assert (found["OMPI_MCA_btl_tcp_if_include"], found["OMPI_MCA_oob_tcp_if_include"]) == ("ib0", "eth0")

@@ -57,6 +57,25 @@ def test_a_crashed_rank_failed_first_even_if_its_peer_answered_first():
     assert first.because == "killed by SIGSEGV while step 3"
 
 
+@pytest.mark.parametrize("kind", ["TypeError", "IndexError"])
+def test_an_error_of_its_own_in_a_collective_is_no_lost_peer(kind: str) -> None:
+    raised = {**lost_its_peers(), "because": f"{kind} while all-reduce: no such thing"}
+    lost = [rank(n, verdict=lost_its_peers(), end=FAILED, arrival=n) for n in (0, 1)]
+    _, first = judge_group([*lost, rank(2, verdict=raised, end=FAILED, arrival=2)], False)
+    assert first is not None and first.node == "gpu03"
+
+
+def test_who_says_that_it_succeeded_while_all_others_miss_what_it_was_to_say_failed_first() -> None:
+    missed = {
+        **lost_its_peers(),
+        "because": "MeetingError while agreeing on the first node: a peer, rank 2, does not say how many",
+    }
+    at_once = at("agreeing on the first node", 3, collective=True)
+    honest = [rank(n, verdict=missed, end=FAILED, progress=at_once, arrival=n) for n in (0, 1)]
+    _, first = judge_group([*honest, rank(2, verdict=GOOD, end=ENDED, arrival=2)], False)
+    assert first is not None and first.node == "gpu03"
+
+
 def test_a_rank_aborted_while_waiting_is_a_witness_of_the_stopped_one():
     """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
     aborted = {**ENDED, "exit_code": -6}
