@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 
@@ -50,6 +50,11 @@ def matching(names: Iterable[str], patterns: list[str], but_not: list[str] | Non
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in but_not or [])
     )
+
+
+def listing(changes: Mapping[str, Change], side: int) -> str:
+    """One side of the changes, for a diff: 0 before, 1 after."""
+    return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
 
 
 def explain(error: str) -> str:

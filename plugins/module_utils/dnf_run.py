@@ -146,21 +146,21 @@ def find_repository(root: Path, url: str, but_not: str = "") -> Repository | Non
 def repository_view(root: Path, url: str, another: str = "") -> Iterator[tuple[Path | None, str]]:
     """A directory with the repositories as they are to be, None where they are there already.
 
-    The name of the first one comes with it; `another` may be empty.
+    The name of the first one comes with it; both may be empty.
     """
     found = {one: find_repository(root, one) for one in (url, another) if one}
     absent = [one for one, there in found.items() if not there]
     names = {one: f"{VIEW}-{number}" for number, one in enumerate(absent)}
     names |= {one: there.name for one, there in found.items() if there}
     if not absent:
-        yield None, names[url]
+        yield None, names.get(url, "")
         return
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
         for one in absent:
             options = {"name": names[one], "baseurl": one, "gpgcheck": "0"}  # nothing is installed from it
             text = repository(names[one], options)
             (Path(directory) / f"{names[one]}.repo").write_text(text, encoding="utf-8")
-        yield Path(directory), names[url]
+        yield Path(directory), names.get(url, "")
 
 
 def _comparable(url: str) -> tuple[str, str, str]:

@@ -16,10 +16,16 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction
     foreign_holds,
     removals,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import driver_packages
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, Manager
 
 # The core of a kernel, which RHEL's packages require without the rest of it.
 KERNEL = re.compile(r"kernel-core-\d")
+
+
+def changed_driver_packages(changes: dict[str, Change], compat: dict[str, Any]) -> set[str]:
+    """Packages of the driver that a transaction installs, changes or removes."""
+    return set(driver_packages({name: after or before for name, (before, after) in changes.items()}, compat))
 
 
 def refusals(
@@ -31,7 +37,7 @@ def refusals(
 ) -> list[str]:
     """Why the simulated transaction must not be done; empty where it may be."""
     compat = params["compat"]
-    ours = set(matching(changes, compat["driver_packages"], compat["other_packages"]))
+    ours = changed_driver_packages(changes, compat)
     removable = ours | set(matching(changes, ["nvidia-*", "libnvidia-*"], ["*container*"]))
     reasons = []
     if lost := sorted(set(removals(changes)) - removable):
@@ -58,7 +64,7 @@ def other_versions(changes: dict[str, Change], params: dict[str, Any]) -> dict[s
 def rebuilders(changes: dict[str, Change], installed: dict[str, str], compat: dict[str, Any]) -> list[str]:
     """A warning where another dkms takes over the modules that others build with it, as OFED's; else none."""
     before, after = changes.get("dkms", ("", ""))
-    ours = matching(installed, compat["driver_packages"], compat["other_packages"])
+    ours = driver_packages(installed, compat)
     others = sorted(set(matching(installed, ["*-dkms"])) - set(ours) - {"dh-dkms"})
     if not (before and after and others):
         return []
@@ -70,14 +76,9 @@ def wanted_holds(params: dict[str, Any], installed: dict[str, str]) -> set[str]:
     if not params["hold"]:
         return set()
     compat = params["compat"]
-    names = set(matching(installed, compat["driver_packages"], compat["other_packages"]))
+    names = set(driver_packages(installed, compat))
     names |= set(matching(installed, compat["held_with_driver"]))
     return names | set(matching(installed, compat["kernel_metapackages"]) if params["hold_kernel"] else [])
-
-
-def listing(changes: dict[str, Change], side: int) -> str:
-    """One side of the changes, for a diff: 0 before, 1 after."""
-    return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
 
 
 def releases(

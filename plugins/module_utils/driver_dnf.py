@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import listing
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import foreign_holds
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import (
@@ -25,7 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
     simulate,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
-    listing,
+    changed_driver_packages,
     other_versions,
     rebuilders,
     refusals,
@@ -96,8 +96,7 @@ def change(
     params = module.params
     record = read_record(root)
     held_by_us = set(record.get("held", []))
-    compat = params["compat"]
-    ours = set(matching(outcome.changes, compat["driver_packages"], compat["other_packages"]))
+    ours = changed_driver_packages(outcome.changes, params["compat"])
     packages = set(record.get("packages", [])) | ours
     if outcome.changes or outcome.streams:
         # Before the transaction: what it leaves behind when it breaks is ours to fix.

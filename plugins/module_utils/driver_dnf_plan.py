@@ -19,13 +19,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import 
     repository_view,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_facts import node_facts, request_of
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import (
+    Facts,
+    Plan,
+    driver_packages,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text, version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
-    driver_packages,
-    make_plan,
-)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     merge,
     precompiled_builds,

@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import Builds
+
+DRIVER_VERSION = re.compile(r"\d{3}(\.\d+){1,2}")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,21 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """The plan as a module returns it."""
         return asdict(self)
+
+
+def has_driver_version(version: str) -> bool:
+    """Whether a package's version is a driver's, such as 580.95.05-1."""
+    return bool(DRIVER_VERSION.fullmatch(upstream(version)))
+
+
+def driver_packages(versions: Mapping[str, str], compat: dict[str, Any]) -> list[str]:
+    """Packages that move with the driver, of these with their versions, sorted."""
+    other = set(matching(versions, compat["driver_packages_by_version"]))
+    return [
+        name
+        for name in matching(versions, compat["driver_packages"], compat["other_packages"])
+        if name not in other or has_driver_version(versions[name])
+    ]
 
 
 def add_problem(plan: Plan, what: str, remedy: str, code: str = "") -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
@@ -20,12 +19,20 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan imp
     Plan,
     Request,
     add_problem,
+    driver_packages,
     fill,
+    has_driver_version,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import (
     choose_prebuilt,
     fits,
     no_prebuilt,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_unversioned import (
+    is_of_another_driver,
+    other_pins,
+    pinning_package,
+    superseded,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, DNF
@@ -34,8 +41,6 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_syste
     CODE as UNSUPPORTED_SYSTEM,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import refusal
-
-DRIVER_VERSION = re.compile(r"\d{3}(\.\d+){1,2}")
 
 
 def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
@@ -64,10 +69,17 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
     exact = driver + fabric_packages(packages, request, facts, plan)
     for alternatives in exact:
         _choose(alternatives, request, facts, plan)
-    _choose_skewed(_foreign(packages, request, facts), request, facts, compat, plan)
-    for name in [*_unversioned(packages, request, facts), *with_nvlsm(packages, facts, compat, plan)]:
+    foreign = _foreign(packages, request, facts)
+    _choose_skewed(foreign, request, facts, compat, plan)
+    own_versions = _with_own_versions(packages, request, facts)
+    own_versions += pinning_package(packages, request, facts, plan)
+    for name in [*own_versions, *with_nvlsm(packages, facts, compat, plan)]:
         plan.packages.setdefault(name, "")
-    plan.remove = _removals(packages, request, facts, compat, plan)
+    unwanted = foreign | superseded(exact, request, facts, plan)
+    if plan.nvlsm:  # libnvsdm-570 became libnvsdm: both have the same files
+        unwanted |= {name for names in fill(packages["nvlsm"], request) for name in names}
+    removed = _removals(unwanted, request, facts, compat, plan) | other_pins(packages, facts, plan)
+    plan.remove = sorted(removed - set(plan.packages))
     plan.missing = sorted(
         name for name, version in plan.packages.items() if not _is_installed(facts.installed, name, version)
     )
@@ -95,11 +107,6 @@ def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
     )
     plan.signing = facts.secure_boot and packages["dkms"] and loading
     return plan
-
-
-def driver_packages(installed: Iterable[str], compat: dict[str, Any]) -> list[str]:
-    """Installed packages that move with the driver."""
-    return matching(installed, compat["driver_packages"], compat["other_packages"])
 
 
 def _package_sets(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> dict[str, Any]:
@@ -243,20 +250,17 @@ def _choose_skewed(
 ) -> None:
     """Names every installed part that the source has in this version: apt leaves alone what is held."""
     for name in driver_packages(facts.installed, compat):
-        version = upstream(facts.installed[name])
-        alike = DRIVER_VERSION.fullmatch(version)
-        if name in plan.packages or name in foreign or version == plan.version or not alike:
+        version = facts.installed[name]
+        settled = upstream(version) == plan.version or not has_driver_version(version)
+        if settled or name in plan.packages or name in foreign:
             continue
         wanted = [v for v in facts.available.get(name, []) if upstream(v) == plan.version]
         if wanted and _branch_of(name) in ("", request.branch):
             plan.packages[name] = wanted[0]
 
 
-def _unversioned(packages: dict[str, Any], request: Request, facts: Facts) -> list[str]:
+def _with_own_versions(packages: dict[str, Any], request: Request, facts: Facts) -> list[str]:
     names = list(packages["with_driver"])
-    pinning = packages["pinning"].format(branch=request.branch)
-    if pinning and (pinning in facts.available or pinning in facts.installed):
-        names.append(pinning)
     if packages["dkms"]:
         names += request.kernel_header_packages or [
             packages["headers"].format(kernel=kernel)
@@ -282,30 +286,18 @@ def _branch_of(name: str) -> str:
 
 
 def _removals(
-    packages: dict[str, Any], request: Request, facts: Facts, compat: dict[str, Any], plan: Plan
-) -> list[str]:
-    """Packages of another branch, and the other flavour's own: apt must be told, or it keeps what it can."""
-    foreign = _foreign(packages, request, facts)
-    if plan.nvlsm:  # libnvsdm-570 became libnvsdm: both have the same files
-        foreign |= {name for names in fill(packages["nvlsm"], request) for name in names}
-    return sorted(
+    unwanted: set[str], request: Request, facts: Facts, compat: dict[str, Any], plan: Plan
+) -> set[str]:
+    """Packages of another branch, and what is unwanted: apt must be told, or it keeps what it can."""
+    return {
         name
         for name in driver_packages(facts.installed, compat)
-        if name not in plan.packages
-        and (
-            _branch_of(name) not in ("", request.branch)
-            or name in foreign
-            or _other_driver(name, facts, plan)
-            or _named_by_version(name) not in ("", plan.version)
-            or (plan.stream and _other_version(name, facts, plan))
-        )
-    )
-
-
-def _other_version(name: str, facts: Facts, plan: Plan) -> bool:
-    """Whether this is a part of another driver, and this one has none: RPMs have no branch in their names."""
-    version = upstream(facts.installed[name])
-    return bool(DRIVER_VERSION.fullmatch(version)) and version != plan.version
+        if _branch_of(name) not in ("", request.branch)
+        or name in unwanted
+        or _other_driver(name, facts, plan)
+        or _named_by_version(name) not in ("", plan.version)
+        or is_of_another_driver(name, request, facts, plan)
+    }
 
 
 def _named_by_version(name: str) -> str:
@@ -359,7 +351,8 @@ def _holds(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -
     """What is to be held of what is installed or named; the transaction adds what apt brings."""
     if not request.hold:
         return []
-    present = {name for name in facts.installed if name not in plan.remove} | set(plan.packages)
+    present = {name: own for name, own in facts.installed.items() if name not in plan.remove}
+    present |= plan.packages
     names = set(driver_packages(present, compat)) | set(matching(present, compat["held_with_driver"]))
     if request.hold_kernel:
         names |= set(matching(present, compat["kernel_metapackages"]))

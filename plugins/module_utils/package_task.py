@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import Change, listing
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import LOCK_WAIT_S
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import LOCK, foreign_holds
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
@@ -22,6 +23,9 @@ ARGUMENTS: dict[str, Any] = {
     "hold": {"type": "bool", "default": False},
     "busy": {"type": "str", "default": ""},
     "adopt": {"type": "list", "elements": "str", "default": []},
+    "repository_url": {"type": "str", "default": ""},
+    "repository_suite": {"type": "str", "default": "/"},
+    "repository_components": {"type": "str", "default": ""},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": "", "no_log": False},
@@ -42,7 +46,13 @@ class Engine(Protocol):
     def request(self, name: str, version: str) -> str:
         """How a package of a version is asked for; "" for any version."""
 
-    def transact(self, asked: dict[str, str]) -> None:
+    def foretell(self, asked: dict[str, str]) -> tuple[dict[str, Change], str]:
+        """What installing requests, by name, would change, and why that cannot be known; changes nothing.
+
+        Ends the module if a transaction would be refused.
+        """
+
+    def transact(self, asked: dict[str, str]) -> dict[str, Change]:
         """Installs requests, by name, in one transaction; our holds stay. Ends the module if it fails."""
 
     def hold(self, names: list[str]) -> None:
@@ -101,6 +111,14 @@ def fail_if_held(module: AnsibleModule, engine: Engine, asked: Iterable[str], bl
         )
 
 
+def foretold(module: AnsibleModule, engine: Engine, asked: dict[str, str]) -> dict[str, Change]:
+    """What a transaction would change; only what is asked for, and a warning, if its sources do not tell."""
+    changes, complaint = engine.foretell(asked)
+    if complaint:
+        module.warn(f"What else {', '.join(asked.values())} would change is not known: {complaint}.")
+    return changes
+
+
 def leave(module: AnsibleModule, moving: list[str], status: Status) -> None:
     """End the module: nothing is changed while the host is busy."""
     why = f"{', '.join(moving)} would replace installed packages: {module.params['busy']}"
@@ -110,6 +128,7 @@ def leave(module: AnsibleModule, moving: list[str], status: Status) -> None:
         installed=[],
         held=[],
         released=[],
+        changes={},
         adopted="",
         versions={name: version for name, (version, _) in status.items()},
         clusterctl={"busy": why},
@@ -124,21 +143,24 @@ def ensure_packages(module: AnsibleModule, engine: Engine) -> None:
     adopted = next((name for name in module.params["adopt"] if name in status), "")
     if adopted:
         message = f"{adopted} is installed and does the same; it was adopted."
-        nothing = {"installed": [], "held": [], "released": [], "versions": {}}
+        nothing = {"installed": [], "held": [], "released": [], "changes": {}, "versions": {}}
         module.exit_json(changed=False, adopted=adopted, msg=message, **nothing)
 
     asked = requests(wanted, status, engine.request)
     fail_if_held(module, engine, asked.values(), foreign_holds(asked, held_of(status), our_holds()))
     if module.params["busy"] and (moving := [spec for name, spec in asked.items() if name in status]):
         leave(module, moving, status)
-    if asked and not module.check_mode:
+    changes: dict[str, Change] = {}
+    if asked and module.check_mode:
+        changes = foretold(module, engine, asked)
+    elif asked:
         try:
             with alone(LOCK, LOCK_WAIT_S):
                 # Who had the lock may be a run of ours that lost its controller, and has done it all.
                 status = engine.status(packages)
                 asked = requests(wanted, status, engine.request)
                 if asked:
-                    engine.transact(asked)
+                    changes = engine.transact(asked)
         except TimeoutError as error:
             module.fail_json(
                 msg=f"Packages cannot be installed now: {error}. Apply again when it has finished.",
@@ -165,14 +187,11 @@ def ensure_packages(module: AnsibleModule, engine: Engine) -> None:
         "installed": list(asked.values()),
         "held": held,
         "released": released,
+        "changes": {name: list(versions) for name, versions in sorted(changes.items())},
         "adopted": "",
         "versions": {name: after[name][0] for name in packages if name in after},
     }
     if asked:
-        result["diff"] = {
-            "before": "".join(f"{name} {status[name][0]}\n" for name in packages if name in status),
-            "after": "".join(f"{name} {after[name][0]}\n" for name in packages if name in after)
-            if not module.check_mode
-            else "".join(f"{spec}\n" for spec in asked.values()),
-        }
+        unknown = "" if changes else "".join(f"{spec}\n" for spec in asked.values())
+        result["diff"] = {"before": listing(changes, 0), "after": listing(changes, 1) + unknown}
     module.exit_json(**result)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import driver_packages
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import (
@@ -375,7 +376,7 @@ def _driver(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any
     branch = wanted["driver_branch"]
     found = _support(branch, wanted["today"], compat) if wanted["driver_branch"] else []
     ours = set(facts["record"].get("packages", []))
-    installed = matching(facts["packages"], compat["driver_packages"], compat["other_packages"])
+    installed = driver_packages(facts["packages"], compat)
     theirs = {name: upstream(facts["packages"][name]) for name in installed if name not in ours}
     parts = {name: version for name, version in theirs.items() if version.split(".", maxsplit=1)[0].isdigit()}
     other = {n: v for n, v in parts.items() if v.split(".", maxsplit=1)[0] != branch and v[:3].isdigit()}

@@ -5,14 +5,32 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import require_apt, runner, update
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import Change, explain
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
+    proxies_of,
+    require_apt,
+    runner,
+    update,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_sources import find_source
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import (
     foreign_holds,
     install,
     mark,
     removals,
+    simulate,
     simulate_whole,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
+    RunFull,
+    make_view,
+    proxy_configuration,
+    source_stanza,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT
@@ -30,7 +48,8 @@ module: debian_packages
 short_description: Install Debian packages in one transaction, with versions and holds
 description:
   - Installs what is missing or of another version in one transaction, keeps conffiles, removes nothing else.
-  - In check mode it says what it would do, also where the repository or Python's bindings are not there yet.
+  - In check mode the same transaction is simulated, with package lists of its own, also over a repository
+    that is not configured yet; if these cannot be read, it reports what it would ask for, and warns.
   - The transaction is simulated first. A hold that someone else put is respected, also on what comes along.
   - A transaction that was interrupted half-way, by a reboot say, is completed first.
 options:
@@ -56,6 +75,12 @@ options:
     type: list
     elements: str
     default: []
+  repository_url:
+    description: Repository that the packages come from, for check mode; "" for those that are configured.
+    type: str
+    default: ""
+  repository_suite: {description: Suite of this repository, type: str, default: "/"}
+  repository_components: {description: Components of this repository, type: str, default: ""}
   http_proxy: {description: Proxy for http, type: str, default: ""}
   https_proxy: {description: Proxy for https, type: str, default: ""}
   no_proxy: {description: Hosts to reach without a proxy, type: str, default: ""}
@@ -74,6 +99,7 @@ RETURN = r"""
 installed: {description: Packages that the transaction installs or changes, returned: always, type: list}
 held: {description: Packages that are newly held, returned: always, type: list}
 released: {description: Packages that we held and hold no more, returned: always, type: list}
+changes: {description: Versions before and after by package, returned: always, type: dict}
 adopted: {description: Installed package that does the same, returned: always, type: str}
 versions: {description: Version of each package afterwards, returned: always, type: dict}
 code:
@@ -81,6 +107,8 @@ code:
   returned: when the cause is known
   type: str
 """
+
+ROOT = Path("/")
 
 
 def parse_status(text: str) -> Status:
@@ -116,7 +144,33 @@ class AptPackages:
         """`name` or `name=version`; a version without a revision is one of any."""
         return f"{name}={version}" if "-" in version else f"{name}={version}-*" if version else name
 
-    def transact(self, asked: dict[str, str]) -> None:
+    def foretell(self, asked: dict[str, str]) -> tuple[dict[str, Change], str]:
+        """Simulates over lists of its own, as an apply would read them, else over those that the node has."""
+        params, wanted, complaint = self.module.params, list(asked.values()), ""
+        url, suite = params["repository_url"], params["repository_suite"]
+        absent = bool(url) and not find_source(ROOT, url, suite)
+        source = source_stanza(url, suite, params["repository_components"], "Trusted: yes")
+        for fresh in (True, False):
+            with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory, runner(self.module) as run:
+                options = make_view(
+                    ROOT,
+                    Path(directory),
+                    source=source if absent else "",
+                    proxy=proxy_configuration(url, proxies_of(params)) if absent else "",
+                    fresh_lists=fresh,
+                )
+                if fresh:
+                    update(run, options)
+                changes, error = simulate(run, wanted, options)
+                if error:
+                    self._refuse_over_holds(run, wanted, options)
+            if not error:
+                self._refuse(wanted, changes, held_of(self.status(list(changes))))
+                return changes, ""
+            complaint = complaint or explain(error)
+        return {}, complaint
+
+    def transact(self, asked: dict[str, str]) -> dict[str, Change]:
         """Updates the lists and installs what is asked for at once; our holds stay."""
         with runner(self.module) as run:
             # A source that has nothing to do with us may be down: it matters only if packages are missed.
@@ -124,22 +178,36 @@ class AptPackages:
             wanted = list(asked.values())
             changes, complaint = simulate_whole(run, wanted)
             rc, out, err = 1, "", complaint
-            if not complaint:
+            if complaint:
+                self._refuse_over_holds(run, wanted, [])
+            else:
                 held = held_of(self.status(list(changes)))
-                fail_if_held(self.module, self, wanted, foreign_holds(changes, held, our_holds()))
-                if lost := removals(changes):
-                    err = f"E: apt would remove {', '.join(lost)}"
-                else:
-                    rc, out, err = install(run, wanted, ["--no-remove"])
-                    mark(run, "hold", held)
+                self._refuse(wanted, changes, held)
+                rc, out, err = install(run, wanted, ["--no-remove"])
+                mark(run, "hold", held)
         if rc != 0:
-            answer = (complaints(out, err) + complaints(update_out, update_err)) or [err.strip()]
-            self.module.fail_json(
-                msg=f"{', '.join(wanted)} could not be installed: {' '.join(answer[:4])}. "
-                "See that this host reaches its package sources and that they have this version.",
-                rc=rc,
-                stderr_lines=mask_urls(err or out).splitlines()[-30:],
-            )
+            self._fail(wanted, (complaints(out, err) + complaints(update_out, update_err)), err or out)
+        return changes
+
+    def _refuse_over_holds(self, run: RunFull, wanted: list[str], options: list[str]) -> None:
+        """Ends the module if apt finds no way only since it leaves alone what somebody else holds."""
+        changes, _ = simulate(run, wanted, [*options, "-o", "APT::Ignore-Hold=true"])
+        held = held_of(self.status(list(changes))) if changes else set()
+        fail_if_held(self.module, self, wanted, foreign_holds(changes, held, our_holds()))
+
+    def _refuse(self, wanted: list[str], changes: dict[str, Change], held: set[str]) -> None:
+        """Ends the module if somebody else holds what would change, or something would be removed."""
+        fail_if_held(self.module, self, wanted, foreign_holds(changes, held, our_holds()))
+        if lost := removals(changes):
+            self._fail(wanted, [f"E: apt would remove {', '.join(lost)}"], "")
+
+    def _fail(self, wanted: list[str], answer: Iterable[str], output: str) -> None:
+        said = list(answer) or [output.strip()]
+        self.module.fail_json(
+            msg=f"{', '.join(wanted)} could not be installed: {' '.join(said[:4])}. "
+            "See that this host reaches its package sources and that they have this version.",
+            stderr_lines=mask_urls(output).splitlines()[-30:],
+        )
 
     def hold(self, names: list[str]) -> None:
         """Holds packages at what is installed."""

@@ -14,7 +14,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
     Change,
     explain,
-    matching,
+    listing,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
     LOCK_WAIT_S,
@@ -39,7 +39,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
-    listing,
+    changed_driver_packages,
     rebuilders,
     refusals,
     releases,
@@ -237,7 +237,7 @@ def change(
     """Pins, installs, holds and records, `view` being apt's options for the pin; returns what is now held."""
     params = module.params
     record = read_record(ROOT)
-    ours = set(matching(changes, params["compat"]["driver_packages"], params["compat"]["other_packages"]))
+    ours = changed_driver_packages(changes, params["compat"])
     packages = set(record.get("packages", [])) | ours
     held_by_us = set(record.get("held", []))
     if changes:
@@ -285,7 +285,8 @@ def transact(module: AnsibleModule, run: RunFull, directory: Path) -> dict[str, 
         module.warn(f"{warning}.")
     after = {**installed, **{name: new for name, (_, new) in changes.items()}}
     present = {name: version for name, version in after.items() if version}
-    holds = sorted(wanted_holds(params, present) - held)
+    # apt lifts the hold of what it changes.
+    holds = sorted(wanted_holds(params, present) - (held - set(changes)))
     released = sorted(releases(params, present, held, record))
     if not module.check_mode:
         holds = change(module, run, arguments, changes, options)

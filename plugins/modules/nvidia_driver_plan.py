@@ -20,14 +20,15 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_dnf_plan import decide_by_dnf
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_facts import node_facts, request_of
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import Facts, Plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import (
+    Facts,
+    Plan,
+    driver_packages,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import prebuilt_names
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
-from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
-    driver_packages,
-    make_plan,
-)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     NAME,
     Builds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import Change
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import (
     foreign_holds,
     removals,
@@ -16,6 +17,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import (
     dnf_runner,
     explain,
+    repository_view,
     require_dnf,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction import (
@@ -41,6 +43,8 @@ short_description: Install RPMs in one transaction of dnf, with versions and loc
 description:
   - Installs what is missing or of another version in one transaction, removes nothing else.
   - Holds by dnf's versionlock, whose plugin is installed where it is missing.
+  - In check mode the same transaction is simulated, also over a repository that is not configured yet;
+    if that cannot be read, it reports what it would ask for, and warns.
   - The transaction is simulated first. A hold that someone else put is respected, also on what comes along.
 options:
   packages:
@@ -65,6 +69,12 @@ options:
     type: list
     elements: str
     default: []
+  repository_url:
+    description: Repository that the packages come from, for check mode; "" for those that are configured.
+    type: str
+    default: ""
+  repository_suite: {description: Of apt's repositories, type: str, default: "/"}
+  repository_components: {description: Of apt's repositories, type: str, default: ""}
   http_proxy: {description: Proxy for http, type: str, default: ""}
   https_proxy: {description: Proxy for https, type: str, default: ""}
   no_proxy: {description: Hosts to reach without a proxy, type: str, default: ""}
@@ -83,6 +93,7 @@ RETURN = r"""
 installed: {description: Packages that the transaction installs or changes, returned: always, type: list}
 held: {description: Packages that are newly held, returned: always, type: list}
 released: {description: Packages that we held and hold no more, returned: always, type: list}
+changes: {description: Versions before and after by package, returned: always, type: dict}
 adopted: {description: Installed package that does the same, returned: always, type: str}
 versions: {description: Version of each package afterwards, returned: always, type: dict}
 code:
@@ -111,30 +122,48 @@ class DnfPackages:
         """`name` or `name-version`; a version without a release is one of any."""
         return f"{name}-{version}" if version else name
 
-    def transact(self, asked: dict[str, str]) -> None:
+    def foretell(self, asked: dict[str, str]) -> tuple[dict[str, Change], str]:
+        """Simulates, with the repository that the packages come from."""
+        url = self.module.params["repository_url"]
+        with repository_view(ROOT, url) as (view, _), dnf_runner(self.module, ROOT, view) as run:
+            wanted = [*asked.values(), *self._plugin(run)]
+            installed, held = rpm_packages(run, ROOT)
+            outcome, complaint = simulate(run, Transaction(wanted), installed, ["--refresh"])
+        if complaint:
+            return {}, explain(complaint)
+        self._refuse(wanted, outcome.changes, held)
+        return outcome.changes, ""
+
+    def transact(self, asked: dict[str, str]) -> dict[str, Change]:
         """Installs what is asked for at once; our locks follow the versions."""
         with dnf_runner(self.module, ROOT) as run:
             wanted = [*asked.values(), *self._plugin(run)]
             installed, held = rpm_packages(run, ROOT)
             # The repository may have been added since dnf read its lists.
             outcome, complaint = simulate(run, Transaction(wanted), installed, ["--refresh"])
-            output, lost = complaint, removals(outcome.changes)
+            output = complaint
             if not complaint:
-                changes = outcome.changes
-                fail_if_held(self.module, self, wanted, foreign_holds(changes, held, our_holds()))
-                if lost:
-                    output = f"Error: dnf would remove {', '.join(lost)}"
-                else:
-                    _, out, err = install(run, Transaction(wanted))
-                    output = f"{err}\n{out}"
+                self._refuse(wanted, outcome.changes, held)
+                _, out, err = install(run, Transaction(wanted))
+                output = f"{err}\n{out}"
             after, _ = rpm_packages(run, ROOT)
-        if complaint or lost or any(name not in after for name in asked):
-            self.module.fail_json(
-                msg=f"{', '.join(asked.values())} could not be installed: {explain(output)}. "
-                "See that this host reaches its package sources and that they have this version.",
-                stderr_lines=mask_urls(output).splitlines()[-30:],
-            )
+        if complaint or any(name not in after for name in asked):
+            self._fail(list(asked.values()), output)
         self._lock([name for name in our_holds() & held if name in after])
+        return outcome.changes
+
+    def _refuse(self, wanted: list[str], changes: dict[str, Change], held: set[str]) -> None:
+        """Ends the module if somebody else holds what would change, or something would be removed."""
+        fail_if_held(self.module, self, wanted, foreign_holds(changes, held, our_holds()))
+        if lost := removals(changes):
+            self._fail(wanted, f"Error: dnf would remove {', '.join(lost)}")
+
+    def _fail(self, wanted: list[str], output: str) -> None:
+        self.module.fail_json(
+            msg=f"{', '.join(wanted)} could not be installed: {explain(output)}. "
+            "See that this host reaches its package sources and that they have this version.",
+            stderr_lines=mask_urls(output).splitlines()[-30:],
+        )
 
     def hold(self, names: list[str]) -> None:
         """Locks packages at what is installed."""

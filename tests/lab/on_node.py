@@ -81,17 +81,6 @@ def apply_arguments(part: str) -> tuple[str, ...]:
     return ("apply", "--yes", "--json", "--only", part, "--limit", NODE)
 
 
-def changes(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """(host, task) of all that a run with --json changed."""
-    titles = {
-        line["task_id"]: f"{line['role']}: {line['task']}" if line.get("role") else line["task"]
-        for line in lines
-        if line["type"] == "task_started"
-    }
-    results = [line for line in lines if line["type"] == "result"]
-    return {(line["host"], titles[line["task_id"]]) for line in results if line["status"] == "changed"}
-
-
 class Apply:
     """An apply that runs next to the test, and is ended with it."""
 

@@ -24,12 +24,13 @@ from clusterlab.sources import (
 from clusterlab.sources.contents import SIMULATED
 from clusterlab.systems import PERSONALITIES, RPM_PERSONALITIES, Personality, base_of
 
-DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08")
+DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08", "590.48.01")
 TOOLKIT_VERSIONS = ("1.17.8", "1.18.1")
 BASE_URL = "http://depot"
 KEY_FINGERPRINT = "archive-keyring.fingerprint"
 # Each build of Ubuntu's modules has one driver per branch; the next build follows a newer driver.
 UBUNTU_BUILDS = (("570.148.08", "580.95.05"), ("570.148.08", "580.105.08"))
+UBUNTU_DRIVERS = tuple(sorted({driver for drivers in UBUNTU_BUILDS for driver in drivers}))
 UBUNTU_DKMS = {"jammy": "2.8.7-2ubuntu2.2", "noble": "3.0.11-1ubuntu13"}
 
 
@@ -116,7 +117,7 @@ def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Pat
         return
     personality = PERSONALITIES.get(os)
     cuda = tree / "cuda/repos" / os / "x86_64"
-    packages = _nvidia(personality)
+    packages = nvidia_repository(personality)
     packages += [other_packages.dkms(), other_packages.keyring(os, base_url, key.binary.read_bytes())]
     _publish(cuda, packages, repository.Identity("NVIDIA", "NVIDIA CUDA"), key)
     shutil.copy2(key.armored, cuda / "3bf863cc.pub")
@@ -154,7 +155,7 @@ def _distribution(
     (subset / KEY_FINGERPRINT).write_text(f"{signing.fingerprint(key)}\n", encoding="ascii")
 
 
-def _nvidia(personality: Personality | None) -> list[deb.Package]:
+def nvidia_repository(personality: Personality | None) -> list[deb.Package]:
     """The driver as NVIDIA's repository for that system has it."""
     branches = sorted({version.split(".", 1)[0] for version in DRIVER_VERSIONS})
     packages = [driver_packages.pinning(branch) for branch in branches]
@@ -171,7 +172,7 @@ def _nvidia(personality: Personality | None) -> list[deb.Package]:
 def ubuntu_archive(personality: Personality) -> list[deb.Package]:
     """What Ubuntu's archive has that Debian's has not: its kernels, and the driver with signed modules."""
     packages = [other_packages.dkms(UBUNTU_DKMS[personality.codename])]
-    for version in DRIVER_VERSIONS:
+    for version in UBUNTU_DRIVERS:
         packages += ubuntu_driver.packages(version, ubuntu_driver.ubuntu(personality.revision))
     for kernel in personality.kernels:
         packages += ubuntu_kernel.kernel_packages(kernel)

@@ -1,9 +1,10 @@
 """NVIDIA's driver as Debian packages of its CUDA repository, for one driver version.
 
-Names, splits and dependencies are those of the Debian 12 and 13 repositories for branches 570 and 580, as
-far as a server without a display installs them: nvidia-driver and its X and OpenGL packages are left out of
-the metapackages. Metapackages bound their dependencies from below only, as NVIDIA's do, so that an older
-metapackage asked for by itself brings the newest components.
+Names, splits and dependencies are those of the Debian 12 and 13 repositories, as far as a server without a
+display installs them: nvidia-driver and its X and OpenGL packages are left out of the metapackages.
+Metapackages bound their dependencies from below only, as NVIDIA's do, so that an older metapackage asked for
+by itself brings the newest components. Names since branch 590 are from public descriptions (NVIDIA Driver
+Installation Guide, "Recent Updates"); which packages replace which there is an assumption.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from clusterlab.sources.deb import Link, Package, PackageFile
 LIBRARIES = "/usr/lib/x86_64-linux-gnu/nvidia/current"
 UNITS = "/lib/systemd/system"
 
+# Since this branch no name has the branch in it, and pinning packages keep a node on one.
+UNVERSIONED_FROM = 590
+NUMBERED_BRANCHES = ("570", "580")
+
 PINNED = (
     "*nvidia* libcuda* libcudadebugger* libnv* libxnvctrl* cuda-drivers* firmware-nvidia-gsp nvidia-open*"
 )
+
+
+def is_unversioned(version: str) -> bool:
+    """Whether the names of this driver's packages have no branch."""
+    return int(version.split(".", 1)[0]) >= UNVERSIONED_FROM
 
 
 def packages(version: str) -> list[Package]:
@@ -79,7 +89,7 @@ def _metapackages(version: str, branch: str) -> list[Package]:
         text = f"NVIDIA driver meta-package, {'open' if 'open' in name else 'proprietary'} kernel modules"
         found += [
             _package(item, version, text, section="metapackages", fields={"Depends": depends})
-            for item in (name, f"{name}-{branch}")
+            for item in ((name,) if is_unversioned(version) else (name, f"{name}-{branch}"))
         ]
     return found
 
@@ -236,6 +246,7 @@ def fabric(version: str, own: str) -> list[Package]:
     Since 580 libnvsdm has no branch in its name.
     """
     branch = version.split(".", 1)[0]
+    names = ("nvidia-imex",) if is_unversioned(version) else (f"nvidia-imex-{branch}", "nvidia-imex")
     library = "libnvsdm" if int(branch) >= 580 else f"libnvsdm-{branch}"
     return [
         Package(
@@ -245,21 +256,24 @@ def fabric(version: str, own: str) -> list[Package]:
             section="libs",
             files={f"{LIBRARIES}/libnvsdm.so.{version}": PackageFile("simulated by clusterlab\n")},
         ),
-        imex(branch, own),
-        Package(
-            name="nvidia-imex",
-            version=own,
-            description="IMEX meta-package",
-            section="metapackages",
-            fields={"Depends": f"nvidia-imex-{branch} (= {own})"},
+        imex(names[0], own),
+        *(
+            Package(
+                name=name,
+                version=own,
+                description="IMEX meta-package",
+                section="metapackages",
+                fields={"Depends": f"{names[0]} (= {own})"},
+            )
+            for name in names[1:]
         ),
     ]
 
 
-def imex(branch: str, own: str) -> Package:
+def imex(name: str, own: str) -> Package:
     """nvidia-imex of one branch, which takes the place of that of any other."""
     return Package(
-        name=f"nvidia-imex-{branch}",
+        name=name,
         version=own,
         description="IMEX Manager for NVIDIA based systems",
         fields={"Provides": "nvidia-imex-any", "Conflicts": "nvidia-imex-any", "Replaces": "nvidia-imex-any"},
@@ -278,49 +292,40 @@ def subnet_manager() -> Package:
 
 
 def _switch(version: str, branch: str) -> list[Package]:
-    other = {"580": "570", "570": "580"}[branch]
-    return [
-        _package(
-            f"nvidia-fabricmanager-{branch}",
-            version,
-            "Fabric Manager for NVSwitch based systems",
-            fields={
-                "Depends": "python3",
-                "Conflicts": f"nvidia-fabricmanager-{other}",
-                "Replaces": f"nvidia-fabricmanager-{other}",
-            },
-            files={
-                "/usr/bin/nv-fabricmanager": contents.program("driver/nv-fabricmanager", version),
-                "/usr/share/nvidia/nvswitch/fabricmanager.cfg": contents.plain("driver/fabricmanager.cfg"),
-                f"{UNITS}/nvidia-fabricmanager.service": contents.plain(
-                    "driver/nvidia-fabricmanager.service"
-                ),
-            },
-            scripts=scripts.service("nvidia-fabricmanager.service", start=False),
-        ),
-        _package(
-            "nvidia-fabricmanager",
-            version,
-            "Fabric Manager meta-package",
-            section="metapackages",
-            fields={"Depends": f"nvidia-fabricmanager-{branch} (= {version}-1)"},
-        ),
-        _package(
-            f"libnvidia-nscq-{branch}",
-            version,
-            "NVSwitch Configuration and Query library",
-            section="libs",
-            fields={
-                "Conflicts": f"libnvidia-nscq-{other}",
-                "Replaces": f"libnvidia-nscq-{other}",
-            },
-            files={f"{LIBRARIES}/libnvidia-nscq.so.{version}": PackageFile("simulated by clusterlab\n")},
-        ),
-        _package(
-            "libnvidia-nscq",
-            version,
-            "NVSwitch Configuration and Query library meta-package",
-            section="metapackages",
-            fields={"Depends": f"libnvidia-nscq-{branch} (= {version}-1)"},
-        ),
-    ]
+    numbered = not is_unversioned(version)
+    found = []
+    for stem, description, parts in (
+        ("nvidia-fabricmanager", "Fabric Manager for NVSwitch based systems", fabric_manager(version)),
+        ("libnvidia-nscq", "NVSwitch Configuration and Query library", switch_library(version)),
+    ):
+        others = ", ".join(f"{stem}-{other}" for other in NUMBERED_BRANCHES if other != branch)
+        fields = {"Conflicts": others, "Replaces": others}
+        fields |= {"Depends": "python3"} if stem == "nvidia-fabricmanager" else {}
+        # Dependencies on the numbered name are met, but nobody can ask for a version of it.
+        fields |= {} if numbered else {"Provides": f"{stem}-{branch}"}
+        name = f"{stem}-{branch}" if numbered else stem
+        found.append(_package(name, version, description, fields=fields, **parts))
+        if numbered:
+            exact = {"Depends": f"{name} (= {version}-1)"}
+            found.append(
+                _package(stem, version, f"{description} meta-package", section="metapackages", fields=exact)
+            )
+    return found
+
+
+def fabric_manager(version: str) -> dict[str, object]:
+    """Files and scripts of Fabric Manager, whatever its package is called."""
+    return {
+        "files": {
+            "/usr/bin/nv-fabricmanager": contents.program("driver/nv-fabricmanager", version),
+            "/usr/share/nvidia/nvswitch/fabricmanager.cfg": contents.plain("driver/fabricmanager.cfg"),
+            f"{UNITS}/nvidia-fabricmanager.service": contents.plain("driver/nvidia-fabricmanager.service"),
+        },
+        "scripts": scripts.service("nvidia-fabricmanager.service", start=False),
+    }
+
+
+def switch_library(version: str) -> dict[str, object]:
+    """Section and files of the library that asks NVSwitches."""
+    files = {f"{LIBRARIES}/libnvidia-nscq.so.{version}": PackageFile("simulated by clusterlab\n")}
+    return {"section": "libs", "files": files}

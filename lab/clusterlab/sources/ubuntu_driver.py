@@ -1,7 +1,9 @@
 """NVIDIA's driver as Ubuntu's archive has it (580-server) and as NVIDIA's repository for Ubuntu does (580).
 
 Names, versions and relations are those of the archives, as far as a server without a display installs them:
-the packages that bring X and Mesa are left out. Libraries lie where Debian's packages have them.
+the packages that bring X and Mesa are left out. Libraries lie where Debian's packages have them. From branch
+590 on the names of NVIDIA's have no branch; these are from public descriptions (NVIDIA Driver Installation
+Guide, "Recent Updates"), and which packages replace which there is an assumption.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from clusterlab.sources.deb import Link, Package, PackageFile
 
 LIBRARIES = driver_packages.LIBRARIES
 UNITS = driver_packages.UNITS
+NUMBERED = driver_packages.NUMBERED_BRANCHES
 FLAVORS = {"-open": "open", "": "proprietary"}
 
 
@@ -41,7 +44,7 @@ def packages(driver: str, origin: PackageOrigin) -> list[Package]:
         found += [*made.metapackages(), driver_packages.pinning(driver)]
         found += driver_packages.fabric(driver, made.own)
     else:
-        found.append(driver_packages.imex(made.branch, made.own))
+        found.append(driver_packages.imex(f"nvidia-imex-{made.branch}", made.own))
     return found
 
 
@@ -53,18 +56,21 @@ class _Maker:
         self.branch = driver.split(".", 1)[0]
         self.own = f"{driver}-{origin.revision}"
         self.exact = f"(= {self.own})"
+        self.unversioned = origin == NVIDIA and driver_packages.is_unversioned(driver)
 
     def named(self, stem: str, flavor: str = "") -> str:
-        """nvidia-dkms -> nvidia-dkms-580-server-open."""
-        return f"{stem}-{self.branch}{self.origin.suffix}{flavor}"
+        """nvidia-dkms -> nvidia-dkms-580-server-open, or nvidia-dkms-open where names have no branch."""
+        return f"{stem}{flavor}" if self.unversioned else f"{stem}-{self.branch}{self.origin.suffix}{flavor}"
 
     def package(self, name: str, description: str, **parts: object) -> Package:
         return Package(name=name, version=self.own, description=description, **parts)  # type: ignore[arg-type]
 
-    def alone(self, stem: str, depends: str = "", provides: str = "") -> dict[str, str]:
-        """Fields of a package that takes the place of that of any other branch."""
-        fields = {"Provides": ", ".join(filter(None, [stem, provides])), "Conflicts": stem, "Replaces": stem}
-        return {**({"Depends": depends} if depends else {}), **fields}
+    def alone(self, stem: str, depends: str = "", provides: str = "", instead_of: str = "") -> dict[str, str]:
+        """Fields of a package that takes the place of that of any other branch, and of another name's."""
+        replaced = ", ".join(filter(None, [stem, instead_of]))
+        provided = ", ".join(filter(None, ["" if self.unversioned else stem, provides]))
+        fields = {"Provides": provided, "Conflicts": replaced, "Replaces": replaced, "Depends": depends}
+        return {name: value for name, value in fields.items() if value}
 
     def libraries(self) -> list[Package]:
         nvml = f"{LIBRARIES}/libnvidia-ml.so"
@@ -74,12 +80,17 @@ class _Maker:
         }
         for library in ("libcuda", "libnvidia-nvvm", "libnvidia-ptxjitcompiler"):
             files |= self.library(library)
+        needs = instead_of = ""
+        if self.unversioned:
+            # nvidia-utils is no more: what it had came here.
+            files |= self.utilities()
+            needs, instead_of = f"libnvidia-cfg1 {self.exact}, python3", "nvidia-utils"
         return [
             self.package(
                 self.named("libnvidia-compute"),
                 "NVIDIA libcompute package",
                 section="libs",
-                fields=self.alone("libnvidia-compute", provides="libcuda1, libnvidia-ml1"),
+                fields=self.alone("libnvidia-compute", needs, "libcuda1, libnvidia-ml1", instead_of),
                 files=files,
             ),
             self.package(
@@ -99,42 +110,72 @@ class _Maker:
             f"{LIBRARIES}/{name}.so.1": Link(f"{name}.so.{self.driver}"),
         }
 
+    def utilities(self) -> dict[str, PackageFile | Link]:
+        """nvidia-smi, and what gathers a report."""
+        return {
+            f"/usr/bin/{name}": contents.program(f"driver/{name}", self.driver)
+            for name in ("nvidia-smi", "nvidia-bug-report.sh")
+        }
+
+    def persistence(self) -> dict[str, PackageFile | Link]:
+        """The persistence daemon and its unit."""
+        unit = contents.plain("driver/ubuntu-nvidia-persistenced.service")
+        return {
+            "/usr/bin/nvidia-persistenced": contents.program("driver/nvidia-persistenced", self.driver),
+            f"{UNITS}/nvidia-persistenced.service": unit,
+        }
+
     def programs(self) -> list[Package]:
         compute = self.named("libnvidia-compute")
+        # A rule of udev starts it with the first GPU: the unit cannot be enabled.
+        unit = scripts.service("nvidia-persistenced.service", start=False)
+        if self.unversioned:
+            needs = f"libnvidia-cfg1 {self.exact}, python3"
+            modprobe = contents.program("driver/nvidia-modprobe", self.driver)
+            instead_of = ", ".join(f"nvidia-kernel-common-{branch}" for branch in NUMBERED)
+            return [
+                self.package(
+                    "nvidia-persistenced",
+                    "daemon to maintain persistent software state in the NVIDIA driver",
+                    fields=self.alone("nvidia-compute-utils", needs),
+                    files=self.persistence(),
+                    scripts=unit,
+                ),
+                self.package(
+                    "nvidia-modprobe",
+                    "utility to load NVIDIA kernel modules and create device nodes",
+                    fields={"Conflicts": instead_of, "Replaces": instead_of},
+                    files={"/usr/bin/nvidia-modprobe": modprobe},
+                ),
+            ]
         return [
             self.package(
                 self.named("nvidia-utils"),
                 "NVIDIA driver support binaries",
                 fields=self.alone("nvidia-utils", f"{compute}, python3"),
-                files={
-                    "/usr/bin/nvidia-smi": contents.program("driver/nvidia-smi", self.driver),
-                    "/usr/bin/nvidia-bug-report.sh": contents.program(
-                        "driver/nvidia-bug-report.sh", self.driver
-                    ),
-                },
+                files=self.utilities(),
             ),
             self.package(
                 self.named("nvidia-compute-utils"),
                 "NVIDIA compute utilities",
                 fields=self.alone("nvidia-compute-utils", f"{compute}, python3"),
-                files={
-                    "/usr/bin/nvidia-persistenced": contents.program(
-                        "driver/nvidia-persistenced", self.driver
-                    ),
-                    f"{UNITS}/nvidia-persistenced.service": contents.plain(
-                        "driver/ubuntu-nvidia-persistenced.service"
-                    ),
-                },
-                # A rule of udev starts it with the first GPU: the unit cannot be enabled.
-                scripts=scripts.service("nvidia-persistenced.service", start=False),
+                files=self.persistence(),
+                scripts=unit,
             ),
         ]
 
     def kernel(self) -> list[Package]:
-        common, firmware = (
-            self.named("nvidia-kernel-common"),
-            f"{self.named('nvidia-firmware')}-{self.driver}",
-        )
+        common, firmware = self.named("nvidia-kernel-common"), self.named("nvidia-firmware")
+        shared: dict[str, PackageFile | Link] = {
+            "/lib/modprobe.d/nvidia-kernel-common.conf": PackageFile(
+                "options nvidia-drm modeset=1\nblacklist nouveau\n"
+            )
+        }
+        needs = f"{firmware} {self.exact}, nvidia-modprobe {self.exact}"
+        if not self.unversioned:
+            firmware = f"{firmware}-{self.driver}"
+            needs = f"{firmware} {self.exact}"
+            shared["/usr/bin/nvidia-modprobe"] = contents.program("driver/nvidia-modprobe", self.driver)
         found = [
             self.package(
                 firmware,
@@ -146,13 +187,8 @@ class _Maker:
                 common,
                 "Shared files used with the kernel module",
                 section="kernel",
-                fields=self.alone("nvidia-kernel-common", f"{firmware} {self.exact}"),
-                files={
-                    "/usr/bin/nvidia-modprobe": contents.program("driver/nvidia-modprobe", self.driver),
-                    "/lib/modprobe.d/nvidia-kernel-common.conf": PackageFile(
-                        "options nvidia-drm modeset=1\nblacklist nouveau\n"
-                    ),
-                },
+                fields=self.alone("nvidia-kernel-common", needs),
+                files=shared,
             ),
         ]
         for flavor, kind in FLAVORS.items():
@@ -187,6 +223,8 @@ class _Maker:
         return found
 
     def headless(self) -> list[Package]:
+        if self.unversioned:
+            return []
         found = []
         for flavor in FLAVORS:
             parts = ["libnvidia-cfg1", "libnvidia-compute", "nvidia-compute-utils", "nvidia-kernel-common"]
@@ -212,45 +250,41 @@ class _Maker:
         return found
 
     def switch(self) -> list[Package]:
-        manager, query = f"nvidia-fabricmanager-{self.branch}", f"libnvidia-nscq-{self.branch}"
-        return [
-            self.package(
-                manager,
+        found = []
+        for stem, description, needs, parts in (
+            (
+                "nvidia-fabricmanager",
                 "Fabric Manager for NVSwitch based systems",
-                fields=self.alone("nvidia-fabricmanager", "python3"),
-                files={
-                    "/usr/bin/nv-fabricmanager": contents.program("driver/nv-fabricmanager", self.driver),
-                    "/usr/share/nvidia/nvswitch/fabricmanager.cfg": contents.plain(
-                        "driver/fabricmanager.cfg"
-                    ),
-                    f"{UNITS}/nvidia-fabricmanager.service": contents.plain(
-                        "driver/nvidia-fabricmanager.service"
-                    ),
-                },
-                scripts=scripts.service("nvidia-fabricmanager.service", start=False),
+                "python3",
+                driver_packages.fabric_manager(self.driver),
             ),
-            self.package(
-                query,
+            (
+                "libnvidia-nscq",
                 "NVSwitch Configuration and Query library",
-                section="libs",
-                fields=self.alone("libnvidia-nscq"),
-                files={
-                    f"{LIBRARIES}/libnvidia-nscq.so.{self.driver}": PackageFile("simulated by clusterlab\n")
-                },
+                "",
+                driver_packages.switch_library(self.driver),
             ),
-        ]
+        ):
+            # "-server" is not a part of the name of these.
+            numbered = f"{stem}-{self.branch}"
+            name, provides = (stem, numbered) if self.unversioned else (numbered, "")
+            found.append(self.package(name, description, fields=self.alone(stem, needs, provides), **parts))
+        return found
 
     def metapackages(self) -> list[Package]:
         """NVIDIA's, which bound their dependencies from below only."""
         found = []
+        parts = ["libnvidia-compute", "nvidia-utils", "nvidia-compute-utils"]
+        if self.unversioned:
+            parts = ["libnvidia-compute", "nvidia-persistenced"]
         for name, flavor in (("nvidia-open", "-open"), ("cuda-drivers", "")):
-            parts = ["libnvidia-compute", "nvidia-utils", "nvidia-compute-utils"]
             needed = [self.named(stem) for stem in parts] + [self.named("nvidia-dkms", flavor)]
             depends = ", ".join(f"{needs} (>= {self.driver})" for needs in needed)
+            names = (name,) if self.unversioned else (name, f"{name}-{self.branch}")
             found += [
                 self.package(
                     item, "NVIDIA driver meta-package", section="metapackages", fields={"Depends": depends}
                 )
-                for item in (name, f"{name}-{self.branch}")
+                for item in names
             ]
         return found

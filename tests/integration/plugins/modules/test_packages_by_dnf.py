@@ -46,7 +46,7 @@ class Node(PlayedModule):
         return result_of(module.main)
 
     def packages(self, *packages: str, check: bool = False, **params: Any) -> dict[str, Any]:
-        wanted = {"version": "", "hold": True, "busy": "", "adopt": [], **params}
+        wanted = {"version": "", "hold": True, "busy": "", "adopt": [], "repository_url": "", **params}
         return self.call(rpm_packages, check=check, packages=list(packages), **wanted)
 
     @property
@@ -61,10 +61,13 @@ def node(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_packages_come_in_a_version_are_locked_and_follow_the_next_version(node: Node) -> None:
-    assert node.packages(*TOOLKIT, version="1.17.8", check=True)["changed"] is True
+    foretold = node.packages(*TOOLKIT, version="1.17.8", check=True)
+    assert foretold["changed"] is True
     assert node.host.rpms() == {}
     first = node.packages(*TOOLKIT, version="1.17.8")
     assert (first["changed"], sorted(first["held"])) == (True, sorted(TOOLKIT))
+    assert first["changes"] == foretold["changes"]
+    assert first["changes"].keys() == node.host.rpms().keys() > set(TOOLKIT)
     assert "python3-dnf-plugin-versionlock" in node.host.rpms()
     assert node.locks == [f"{name}-0:1.17.8-1.*" for name in sorted(TOOLKIT)]
     assert node.packages(*TOOLKIT, version="1.17.8")["changed"] is False
@@ -73,6 +76,19 @@ def test_packages_come_in_a_version_are_locked_and_follow_the_next_version(node:
     assert node.locks == [f"{name}-0:1.18.1-1.*" for name in sorted(TOOLKIT)]
     assert node.packages(*TOOLKIT, hold=False)["released"] == TOOLKIT
     assert node.locks == []
+
+
+def test_check_mode_reads_a_repository_that_is_not_configured_yet(node: Node, repository: Path) -> None:
+    for file in (node.host.root / "etc/yum.repos.d").glob("*"):
+        file.unlink()
+    url = f"file://{repository}"
+    foretold = node.packages(*TOOLKIT, version="1.17.8", check=True, repository_url=url)
+    assert set(TOOLKIT) <= foretold["changes"].keys()
+    assert node.warned == []
+    unknown = node.packages(*TOOLKIT, version="1.17.8", check=True)
+    assert (unknown["changed"], unknown["changes"]) == (True, {})
+    (warning,) = node.warned
+    assert "would change is not known" in warning
 
 
 def test_docker_of_an_epoch_and_what_stands_in_its_way(node: Node) -> None:

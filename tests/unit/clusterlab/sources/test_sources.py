@@ -17,6 +17,7 @@ from clusterlab.sources import (
     driver_packages,
     other_packages,
     signing,
+    ubuntu_driver,
 )
 from clusterlab.sources.build import DRIVER_VERSIONS, TOOLKIT_VERSIONS
 
@@ -29,10 +30,11 @@ def by_name(version: str) -> dict[str, deb.Package]:
 def test_a_driver_is_one_version_throughout(version: str) -> None:
     packages = by_name(version)
     branch = version.split(".", 1)[0]
+    numbered = "" if version == "590.48.01" else f"-{branch}"
     assert {package.version for package in packages.values()} == {f"{version}-1"}
     assert {
         "nvidia-open",
-        f"nvidia-open-{branch}",
+        f"nvidia-open{numbered}",
         "cuda-drivers",
         "nvidia-driver-cuda",
         "libcuda1",
@@ -40,10 +42,28 @@ def test_a_driver_is_one_version_throughout(version: str) -> None:
         "nvidia-kernel-open-dkms",
         "nvidia-kernel-dkms",
         "nvidia-persistenced",
-        f"nvidia-fabricmanager-{branch}",
-        f"libnvidia-nscq-{branch}",
+        f"nvidia-fabricmanager{numbered}",
+        f"libnvidia-nscq{numbered}",
         f"nvidia-driver-pinning-{version}",
     } <= set(packages)
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [
+        driver_packages.packages("590.48.01"),
+        ubuntu_driver.packages("590.48.01", ubuntu_driver.NVIDIA),
+    ],
+)
+def test_from_590_on_only_pinning_packages_name_a_branch_or_version(packages: list[deb.Package]) -> None:
+    names = {package.name for package in packages}
+    assert [name for name in names if "590" in name] == ["nvidia-driver-pinning-590.48.01"]
+    assert {"nvidia-open", "cuda-drivers", "nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex"} <= names
+    (manager,) = [package for package in packages if package.name == "nvidia-fabricmanager"]
+    assert manager.fields["Provides"] == "nvidia-fabricmanager-590"
+    assert "/usr/bin/nv-fabricmanager" in manager.files
+    smi = [package.name for package in packages if "/usr/bin/nvidia-smi" in package.files]
+    assert smi in (["nvidia-driver-cuda"], ["libnvidia-compute"])
 
 
 @pytest.mark.parametrize("version", DRIVER_VERSIONS)

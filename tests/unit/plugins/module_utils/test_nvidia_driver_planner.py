@@ -143,7 +143,8 @@ def test_up_and_down_within_a_branch_takes_every_part_along(before: str, after: 
 def test_another_branch_removes_what_bears_the_old_ones_name() -> None:
     made = plan(replace(REQUEST, branch="570", version=""), replace(applied(), available=CUDA))
     assert made.version == "570.148.08"
-    assert made.remove == ["libnvidia-nscq-580", "nvidia-fabricmanager-580", "nvidia-open-580"]
+    numbered = ["libnvidia-nscq-580", "nvidia-fabricmanager-580", "nvidia-open-580"]
+    assert made.remove == sorted(["nvidia-driver-pinning-580", *numbered])
     assert made.packages["libcuda1"] == "570.148.08-1"
     assert made.packages["nvidia-driver-pinning-570"] == ""
     assert not set(made.remove) & set(made.hold)
@@ -367,8 +368,9 @@ UBUNTU = {"id": "ubuntu", "version": "22.04", "name": "Ubuntu 22.04.5 LTS"}
         (
             "590",
             "open",
-            ["libnvidia-compute", "nvidia-dkms-open", "nvidia-utils", "nvidia-compute-utils"],
+            ["libnvidia-compute", "nvidia-dkms-open", "nvidia-persistenced"],
         ),
+        ("590", "proprietary", ["libnvidia-compute", "nvidia-dkms", "nvidia-persistenced"]),
     ],
 )
 def test_computing_on_ubuntu_has_nvidia_smi_and_the_persistence_daemon(branch, flavor, names) -> None:

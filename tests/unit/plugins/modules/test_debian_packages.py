@@ -88,14 +88,16 @@ class Dpkg(PlayedModule):
     """A node with packages: version and hold by name; apt-get installs what is asked for, at 2.0-1."""
 
     def __init__(self, packages: dict[str, tuple[str, bool]], holds: Path, /, **params: object) -> None:
-        defaults = {"version": "", "hold": False, "busy": "", "adopt": []}
-        no_proxy = dict.fromkeys(("http_proxy", "https_proxy", "no_proxy"), "")
-        super().__init__({**defaults, **no_proxy, **params})
+        defaults = {"version": "", "hold": False, "busy": "", "adopt": [], "repository_suite": "/"}
+        texts = ("http_proxy", "https_proxy", "no_proxy", "repository_url", "repository_components")
+        super().__init__({**defaults, **dict.fromkeys(texts, ""), **params})
         self.packages, self.holds = packages, holds
         self.commands: list[str] = []
         self.recorded_at_hold: list[str] = []
         self.along: list[str] = []
         self.removed: list[str] = []
+        self.complaint = ""
+        self.sources: list[str] = []
 
     def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
         if argv[0] == "dpkg-query":
@@ -103,6 +105,11 @@ class Dpkg(PlayedModule):
             wants = {name: "hold" if self.packages[name][1] else "install" for name in known}
             lines = [f"{name}|{self.packages[name][0]}|{wants[name]} ok installed\n" for name in known]
             return 0, "".join(lines), ""
+        if "-c" in argv and "update" in argv:
+            view = Path(argv[argv.index("-c") + 1]).parent
+            self.sources = [path.read_text() for path in view.glob("sources.list.d/*")]
+        if "--simulate" in argv and self.complaint:
+            return 100, "", self.complaint
         if "--simulate" in argv:
             simulated = [f"Inst {name} (2.0-1 depot [amd64])\n" for name in [*self.asked(argv), *self.along]]
             return 0, "".join(simulated) + "".join(f"Remv {name} [1.0]\n" for name in self.removed), ""
@@ -129,6 +136,7 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs the module on a node; `ours` are the holds on record."""
     holds = tmp_path / "lib/holds.json"
     monkeypatch.setattr(task, "HOLDS", holds)
+    monkeypatch.setattr(module, "ROOT", tmp_path / "root")
     real = task.alone
     monkeypatch.setattr(task, "alone", lambda name, seconds: real(name, seconds, tmp_path))
 
@@ -136,10 +144,11 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         packages: dict[str, tuple[str, bool]], ours: list[str], /, *, check: bool = False, **params: object
     ):
         along, removed = params.pop("along", []), params.pop("removed", [])
+        complaint = params.pop("complaint", "")
         holds.parent.mkdir(exist_ok=True)
         holds.write_text(json.dumps(ours))
         node = Dpkg(packages, holds, **params)
-        node.check_mode, node.along, node.removed = check, along, removed
+        node.check_mode, node.along, node.removed, node.complaint = check, along, removed, complaint
         monkeypatch.setattr(module, "AnsibleModule", lambda **_: node)
         return result_of(module.main), node, json.loads(holds.read_text())
 
@@ -174,6 +183,43 @@ def test_nothing_is_removed_for_it(bring) -> None:
     result, node, _ = bring({}, [], packages=["docker.io"], removed=["podman-docker"])
     assert "apt would remove podman-docker" in result["msg"]
     assert node.commands == ["apt-get update"]
+
+
+def test_check_mode_foretells_what_comes_along_and_changes_nothing(bring) -> None:
+    asked = {"packages": ["docker.io"], "along": ["containerd"]}
+    foretold, node, _ = bring({"containerd": ("1.0-1", False)}, [], check=True, **asked)
+    assert node.commands == ["apt-get update"]  # into lists of its own
+    assert node.packages == {"containerd": ("1.0-1", False)}
+    done, _, _ = bring({"containerd": ("1.0-1", False)}, [], **asked)
+    assert foretold["changes"] == done["changes"] == {"containerd": ["", "2.0-1"], "docker.io": ["", "2.0-1"]}
+    assert foretold["diff"] == done["diff"]
+
+
+def test_check_mode_ends_as_an_apply_would(bring) -> None:
+    held = {"containerd": ("1.0-1", True)}
+    for refused in ({"along": ["containerd"]}, {"removed": ["podman-docker"]}):
+        foretold, node, _ = bring(dict(held), [], check=True, packages=["docker.io"], **refused)
+        done, _, _ = bring(dict(held), [], packages=["docker.io"], **refused)
+        assert (foretold["failed"], foretold["msg"]) == (True, done["msg"])
+        assert node.packages == held
+
+
+def test_what_the_sources_do_not_tell_is_warned_of_and_what_is_asked_for_remains(bring) -> None:
+    complaint = "E: Unable to locate package docker.io"
+    result, node, _ = bring({}, [], check=True, packages=["docker.io"], complaint=complaint)
+    assert (result["changed"], result["changes"]) == (True, {})
+    assert result["diff"] == {"before": "", "after": "docker.io\n"}
+    assert node.warned == [f"What else docker.io would change is not known: {complaint}."]
+
+
+def test_a_repository_that_is_not_configured_yet_is_in_the_view(bring) -> None:
+    named = {"repository_url": "http://mirror/docker", "repository_suite": "noble"}
+    components = {"repository_components": "stable"}
+    _, node, _ = bring({}, [], check=True, packages=["docker-ce"], **named, **components)
+    (source,) = node.sources
+    assert "URIs: http://mirror/docker\nSuites: noble\nComponents: stable\n" in source
+    _, node, _ = bring({}, [], packages=["docker-ce"], **named, **components)
+    assert node.sources == []
 
 
 def test_a_hold_is_on_record_before_it_is_set(bring) -> None:
