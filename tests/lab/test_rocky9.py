@@ -13,7 +13,7 @@ from .conftest import RunningLab, bring_up, json_lines, must_be_good
 from .test_runtime_roles import image
 from .validating import validated
 
-pytestmark = [pytest.mark.lab, pytest.mark.drawn("personalities", "rocky9"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.lab, pytest.mark.drawn("first racks", "rocky9"), pytest.mark.timeout(2400)]
 
 # From the middle of the driver's packages on; there is no pkill on the host.
 KILL_DNF = """
