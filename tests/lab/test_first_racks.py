@@ -176,7 +176,7 @@ def apt_daily(rack: Rack) -> Iterator[None]:
 @pytest.mark.drawn("first racks")
 @pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "rpmsign", "gpg", "unshare", "root")
 def test_c_rocky_with_selinux_and_firewalld(tmp_path: Path) -> None:
-    """A root of its own with real dnf and rpm; SELinux and firewalld are played: the lab has neither."""
+    """A root of its own with real dnf and rpm, where SELinux and firewalld are played."""
     settings = site_settings(tmp_path)
     settings["container_runtime_firewalld_sources"] = ["10.0.0.0/24"]
     host = RhelRoot(tmp_path / "node", [rpm_archive.build(tmp_path / "rocky", with_driver=False)])

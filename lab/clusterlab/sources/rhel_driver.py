@@ -47,6 +47,7 @@ def _common(version: str) -> list[RpmPackage]:
         if int(branch) >= 580
         else ("nvidia-fabric-manager", f"libnvidia-nscq-{branch}")
     )
+    own = "" if driver_packages.is_unversioned(version) else f"-{branch}"  # of Debian's names
     parts = ("nvidia-driver-cuda-libs", "nvidia-kmod-common", "nvidia-persistenced", "libnvidia-ml")
     return [
         RpmPackage(
@@ -79,10 +80,10 @@ def _common(version: str) -> list[RpmPackage]:
         RpmPackage(
             manager,
             f"{version}-1",
-            files=contents[f"nvidia-fabricmanager-{branch}"],
+            files=contents[f"nvidia-fabricmanager{own}"],
             scripts=rpm_scripts.service("nvidia-fabricmanager.service"),
         ),
-        RpmPackage(nscq, f"{version}-1", files=contents[f"libnvidia-nscq-{branch}"]),
+        RpmPackage(nscq, f"{version}-1", files=contents[f"libnvidia-nscq{own}"]),
     ]
 
 
