@@ -20,6 +20,7 @@ from clusterctl.rollout.waves import Wave
 
 # What TCP over Ethernet with frames of 1500 bytes leaves of a link: 1448 of 1538 bytes.
 PAYLOAD = 0.94
+LEAST_MBPS, LEAST_S, MOST = 1.0, 0.001, 1e9
 LINK = "training_image_link_mbps"
 REGISTRY_LINK = "training_image_registry_link_mbps"
 
@@ -29,7 +30,7 @@ class PullReport(HostAnswer):
 
     digest: Sentence | None = None
     layers: Annotated[dict[str, Count], Field(max_length=10_000)] | None = None
-    link_mbps: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    link_mbps: Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)] | None = None
     seconds: Seconds | None = None
     download_s: Seconds | None = None
 
@@ -190,17 +191,22 @@ def _node_pull(host: Host, report: PullReport, locked: Mapping[str, Mapping[str,
         host.name,
         sum(layers.values()),
         len(layers),
-        _number(host, LINK) or report.link_mbps or 0,
-        report.seconds or 0,
-        report.download_s or 0,
+        _number(host, LINK) or _known(report.link_mbps),
+        _known(report.seconds, LEAST_S),
+        _known(report.download_s, LEAST_S),
     )
 
 
 def _number(host: Host, name: str) -> float:
     try:
-        return float(str(host.value(name) or 0))
+        return _known(float(str(host.value(name) or 0)))
     except ValueError:
         return 0.0
+
+
+def _known(figure: float | None, least: float = LEAST_MBPS) -> float:
+    """The figure, 0 where it is none or below the least: by what is nearly 0 nothing can be divided."""
+    return figure if figure is not None and least <= figure <= MOST else 0.0
 
 
 def _seconds(size: int, mbps: float) -> float:

@@ -148,3 +148,16 @@ def test_a_pull_of_which_nothing_can_be_read_is_told_and_left_out(odd, capsys):
     (wave,) = pulls.of_waves([Wave("nodes", tuple(hosts))], hosts, records)
     assert [node.host for node in wave.nodes] == ["gpu02"]
     assert "gpu01: what it says of its pull cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("figure", [5e-324, 1e-9, 0, 0.5])
+@pytest.mark.parametrize("name", ["link_mbps", "seconds", "download_s"])
+def test_a_pull_by_nearly_nothing_is_told_and_kept(name, figure):
+    good = {"layers": {"a": 117_500_000}, "link_mbps": 1000, "seconds": 2.0, "download_s": 1.0}
+    hosts = {host: Host(host, host, 22, "", (), {}) for host in ("gpu01", "gpu02")}
+    records = {host: HostRecord(host, facts={"pull": dict(good)}) for host in hosts}
+    records["gpu02"].facts["pull"][name] = figure
+    (wave,) = pulls.of_waves([Wave("nodes", tuple(hosts))], hosts, records)
+    assert pulls.told(wave).startswith("nodes: gpu01, gpu02 pulled 117.5 MB in 2 s")
+    assert "minimum" in pulls.predicted(wave)
+    json.dumps(wave.as_record(), allow_nan=False)
