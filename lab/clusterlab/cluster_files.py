@@ -19,6 +19,7 @@ from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import DEPOT, SCRATCH
 from clusterlab.state import LabNode, LabState
+from clusterlab.systems import RPM_PERSONALITIES
 
 DRIVER_BRANCH = "580"
 DRIVER_VERSION = "580.95.05"
@@ -79,7 +80,18 @@ def settings(state: LabState, offer: Offer) -> dict[str, dict[str, Any]]:
             # The simulated PCI bus has InfiniBand controllers, as the real server has; no driver serves them.
             "hardware_rdma_ports": 0,
             "validation_mounts": [{"path": SCRATCH, "type": "tmpfs", "user": OPERATOR}],
+            **(rpm_settings(offer) if state.system in RPM_PERSONALITIES else {}),
         },
+    }
+
+
+def rpm_settings(offer: Offer) -> dict[str, Any]:
+    """What a site declares whose GPU nodes have RPMs: its mirrors of EPEL and of Docker's repository."""
+    return {
+        "nvidia_driver_epel_url": f"http://{DEPOT}/epel",
+        "nvidia_driver_epel_key_fingerprints": [offer.key_fingerprint],
+        "container_runtime_repository_url": f"http://{DEPOT}/docker",
+        "container_runtime_repository_key_fingerprints": [offer.key_fingerprint],
     }
 
 

@@ -29,6 +29,7 @@ from clusterlab.packages import Packages, ensure_packages, remove_others
 from clusterlab.process import usual_umask
 from clusterlab.progress import LabProgress
 from clusterlab.state import LabDirectory, LabNode, LabState, Registry
+from clusterlab.systems import registry_system
 
 STARTS_AT_ONCE = 8
 REGISTRY_HARDWARE = "none"
@@ -50,6 +51,7 @@ class Artifacts:
     """What was built, or found in the cache."""
 
     node_image: str
+    registry_image: str
     depot_image: str
     training: TrainingImage
     packages: Packages
@@ -120,7 +122,7 @@ def _refuse_unless_it_fits(
     lab: LabDirectory, state: LabState, request: Request, progress: LabProgress
 ) -> None:
     answers = engine.answers()
-    tags = (node_tag(request.system), depot_tag())
+    tags = (node_tag(request.system), node_tag(registry_system(request.system)), depot_tag())
     cached = answers and all(docker.exists("image", tag) for tag in tags) and training_is_cached()
     alive = [node for node in state.hosts if answers and nodes.is_running(lab.names, node)]
     new_hosts = max(0, request.nodes + 1 - len(alive))
@@ -146,6 +148,7 @@ def _build(lab: LabDirectory, request: Request, progress: LabProgress) -> Artifa
     builds: dict[str, Callable[[], Any]] = {
         "training": partial(ensure_training_image, progress),
         "node_image": partial(ensure_node_image, system, progress),
+        "registry_image": partial(ensure_node_image, registry_system(system), progress),
         "packages": partial(ensure_packages, system, lab.root / "packages", progress),
         "depot_image": partial(ensure_depot_image, progress),
     }
@@ -158,13 +161,13 @@ def _build(lab: LabDirectory, request: Request, progress: LabProgress) -> Artifa
 def _planned(state: LabState, request: Request, built: Artifacts) -> list[LabNode]:
     """All hosts that shall be; those that are there keep their image."""
     subnet = ipaddress.IPv4Network(state.subnet)
+    images = {"gpu": built.node_image, "registry": built.registry_image, "depot": built.depot_image}
     plan = [(gpu_node(number), "gpu") for number in range(1, request.nodes + 1)]
     plan += [(registry_node(), "registry"), (DEPOT, "depot")]
     result = []
     for name, role in plan:
-        image = built.depot_image if role == "depot" else built.node_image
         fresh = LabNode.model_validate(
-            {"name": name, "role": role, "address": address_of(subnet, name), "image": image}
+            {"name": name, "role": role, "address": address_of(subnet, name), "image": images[role]}
         )
         result.append(state.node(name) or fresh)
     return result
@@ -177,16 +180,16 @@ def _make_missing(lab: LabDirectory, state: LabState, built: Artifacts, progress
     access = nodes.NodeAccess(
         public_key=ensure_ssh_key(lab.ssh_key),
         depot_authority=ensure_authority(lab.authority)[0].read_bytes(),
-        apt_source=built.packages.apt_source,
-        apt_key=built.packages.apt_key,
+        packages=built.packages,
     )
     bounding = bounding_set(engine.process_status())
     flags = nodes.server_flags(state.system, engine.cgroup_version(), bounding)
+    images = {"gpu": built.node_image, "registry": built.registry_image}
     down_by_fault = {fault.node: fault.kind for fault in state.faults if fault.kind in WHOLE_HOST}
 
     def ensure(node: LabNode) -> None:
         if alive[node.name]:
-            if node.image != built.node_image:
+            if node.image != images[node.role]:
                 progress.line(f"{node.name}: runs an older image of the lab, and stays as it is")
             return
         if node.name in down_by_fault and alive[node.name] is not None:
@@ -196,9 +199,11 @@ def _make_missing(lab: LabDirectory, state: LabState, built: Artifacts, progress
             if not lab.hardware(node.name).exists():
                 profile = state.hardware if node.role == "gpu" else REGISTRY_HARDWARE
                 hardware.save(hardware.build(profile, node.name), lab.hardware(node.name))
-            node.image = built.node_image
+            node.image = images[node.role]
             nodes.remove(lab.names, node)
-            nodes.create_server(lab.names, node, lab.node(node.name), flags, access)
+            system = state.system if node.role == "gpu" else registry_system(state.system)
+            files = nodes.handed_over(system, access)
+            nodes.create_server(lab.names, node, lab.node(node.name), flags, files)
         else:
             docker.run(["start", lab.names.container(node.name)])
         answer = nodes.wait_until_booted(lab.names, node)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab import docker
+from clusterlab.images import rocky
 from clusterlab.images.node import OPERATOR, OPERATOR_ID
 from clusterlab.images.trees import ImageFile, pack
 from clusterlab.machine import capability_flags
 from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
+from clusterlab.packages import Packages
 from clusterlab.state import LabNode
-from clusterlab.systems import base_of
+from clusterlab.systems import RPM_PERSONALITIES, base_of
 
 BOOT_S = 90.0
 SSH_S = 30.0
@@ -32,8 +34,7 @@ class NodeAccess:
 
     public_key: str
     depot_authority: bytes
-    apt_source: str
-    apt_key: bytes
+    packages: Packages
 
 
 def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | frozenset[str]) -> list[str]:
@@ -60,15 +61,33 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
     return flags
 
 
+def handed_over(system: str, access: NodeAccess) -> bytes:
+    """A tar of the files that the hoster puts on a server of that system."""
+    key = access.public_key.encode() + b"\n"
+    store = rocky.ANCHORS if system in RPM_PERSONALITIES else "/usr/local/share/ca-certificates"
+    return pack(
+        [],
+        [
+            ImageFile("/root/.ssh/authorized_keys", key, 0o600),
+            ImageFile(f"/home/{OPERATOR}/.ssh/authorized_keys", key, 0o600, OPERATOR_ID),
+            ImageFile(f"{store}/clusterlab-depot.crt", access.depot_authority),
+            *access.packages.sources(system),
+        ],
+    )
+
+
 def create_server(
-    names: Names, node: LabNode, directory: Path, flags: Sequence[str], access: NodeAccess
+    names: Names, node: LabNode, directory: Path, flags: Sequence[str], handed_over: bytes
 ) -> None:
-    """Make and start a host's container and its volume. Raises ClusterctlError."""
+    """Make and start a host's container and its volume, with the files of that tar in it.
+
+    Raises ClusterctlError.
+    """
     volume = names.volume(node.name)
     docker.run(["volume", "create", "--label", f"{LABEL_LAB}={names.suffix}", volume])
     mounts = ["-v", f"{volume}:/var/lib/docker", "-v", f"{directory}:/opt/clusterlab/node:ro"]
     _create(names, node, [*flags, *mounts])
-    docker.run(["cp", "-", f"{names.container(node.name)}:/"], stdin=_handed_over(access))
+    docker.run(["cp", "-", f"{names.container(node.name)}:/"], stdin=handed_over)
     docker.run(["start", names.container(node.name)])
 
 
@@ -137,20 +156,6 @@ def _create(names: Names, node: LabNode, flags: Sequence[str]) -> None:
             node.image,
         ]
     )  # fmt: skip
-
-
-def _handed_over(access: NodeAccess) -> bytes:
-    key = access.public_key.encode() + b"\n"
-    return pack(
-        [],
-        [
-            ImageFile("/root/.ssh/authorized_keys", key, 0o600),
-            ImageFile(f"/home/{OPERATOR}/.ssh/authorized_keys", key, 0o600, OPERATOR_ID),
-            ImageFile("/usr/local/share/ca-certificates/clusterlab-depot.crt", access.depot_authority),
-            ImageFile("/etc/apt/sources.list", f"{access.apt_source}\n".encode()),
-            ImageFile("/etc/apt/keyrings/depot.asc", access.apt_key),
-        ],
-    )
 
 
 def _wait_for_sshd(node: LabNode, container: str) -> None:

@@ -9,26 +9,31 @@ from pathlib import Path
 
 from clusterlab import simulated, sources, systems
 from clusterlab.cache import content_hash
-from clusterlab.images import debian
-from clusterlab.names import DEPOT
+from clusterlab.images import debian, rocky
+from clusterlab.images.trees import ImageFile
 from clusterlab.progress import LabProgress
-from clusterlab.sources.build import KEY_FINGERPRINT
+from clusterlab.sources.build import BASE_URL, KEY_FINGERPRINT
 
 APT_KEY_IN_NODE = "/etc/apt/keyrings/depot.asc"
 
 
 @dataclass(frozen=True)
 class Packages:
-    """What the depot serves on http, and how a node's apt finds the distribution there."""
+    """What the depot serves on http, and the key that signs it, armored."""
 
     directory: Path
-    apt_key: bytes
+    key: bytes
     key_fingerprint: str
 
-    @property
-    def apt_source(self) -> str:
-        """The one line of a node's sources.list."""
-        return f"deb [signed-by={APT_KEY_IN_NODE}] http://{DEPOT}/distribution ./"
+    def sources(self, system: str) -> list[ImageFile]:
+        """The files by which a node's apt, or its dnf, finds the distribution on the depot."""
+        if system in systems.RPM_PERSONALITIES:
+            return rocky.sources(BASE_URL, self.key)
+        line = f"deb [signed-by={APT_KEY_IN_NODE}] {BASE_URL}/distribution ./\n"
+        return [
+            ImageFile("/etc/apt/sources.list", line.encode()),
+            ImageFile(APT_KEY_IN_NODE, self.key),
+        ]
 
 
 def ensure_packages(system: str, home: Path, progress: LabProgress) -> Packages:

@@ -1,7 +1,7 @@
 """The operating systems of lab hosts: Debian itself, and personalities of other systems over a Debian.
 
-A personality answers as the other system to whoever asks it: os-release, dpkg's vendor, the kernel's name.
-Its programs are Debian's.
+A personality answers as the other system to whoever asks it: os-release, the package manager and its vendor,
+the kernel's name. Its programs are Debian's.
 """
 
 from __future__ import annotations
@@ -71,10 +71,42 @@ PERSONALITIES = {
         ),
     ),
 }
-SYSTEMS = tuple(sorted([*SUITES, *PERSONALITIES]))
+
+
+@dataclass(frozen=True)
+class RockyPersonality:
+    """A rebuild of RHEL that a lab host answers as. Packages come by dnf; there is no apt and no dpkg.
+
+    base: the Debian whose programs it has. kernels: what its archive has, as version-release; the host is
+    handed over with the first.
+    """
+
+    base: str
+    name: str
+    version_id: str
+    codename: str
+    kernels: tuple[str, ...]
+
+
+# As in November 2026; dnf 4.14 is both Rocky's and Debian 12's.
+RPM_PERSONALITIES = {
+    "rocky9": RockyPersonality(
+        base="debian12",
+        name="Rocky Linux",
+        version_id="9.6",
+        codename="Blue Onyx",
+        kernels=("5.14.0-570.12.1.el9_6", "5.14.0-611.5.1.el9_7"),
+    ),
+}
+SYSTEMS = tuple(sorted([*SUITES, *PERSONALITIES, *RPM_PERSONALITIES]))
 
 
 def base_of(system: str) -> str:
-    """The Debian whose programs and packages a system's hosts have."""
-    personality = PERSONALITIES.get(system)
+    """The Debian whose programs a system's hosts have."""
+    personality = PERSONALITIES.get(system) or RPM_PERSONALITIES.get(system)
     return personality.base if personality else system
+
+
+def registry_system(system: str) -> str:
+    """The system of the registry host in a lab of this one: the registry's packages are Debian's."""
+    return base_of(system) if system in RPM_PERSONALITIES else system

@@ -37,6 +37,8 @@ OURS = {
 }
 VIEW = "clusterctl-view"
 # Messages of dnf that mean that it could not read a repository.
+# Said on every host that has the plugin not yet, or no longer.
+NO_PLUGIN = "No matches found for the following disable plugin patterns"
 UNREAD = ("Failed to download metadata", "Errors during downloading metadata", "Cannot download repomd.xml")
 
 
@@ -141,16 +143,24 @@ def find_repository(root: Path, url: str, but_not: str = "") -> Repository | Non
 
 
 @contextmanager
-def repository_view(root: Path, url: str) -> Iterator[tuple[Path | None, str]]:
-    """A directory with the repository as it is to be, None if it is there or none is asked for; its name."""
-    found = find_repository(root, url) if url else None
-    if found or not url:
-        yield None, found.name if found else ""
+def repository_view(root: Path, url: str, another: str = "") -> Iterator[tuple[Path | None, str]]:
+    """A directory with the repositories as they are to be, None where they are there already.
+
+    The name of the first one comes with it; each may be empty.
+    """
+    found = {one: find_repository(root, one) for one in (url, another) if one}
+    absent = [one for one, there in found.items() if not there]
+    names = {one: f"{VIEW}-{number}" for number, one in enumerate(absent)}
+    names |= {one: there.name for one, there in found.items() if there}
+    if not absent:
+        yield None, names.get(url, "")
         return
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
-        options = {"name": VIEW, "baseurl": url, "gpgcheck": "0"}  # nothing is installed from it
-        (Path(directory) / f"{VIEW}.repo").write_text(repository(VIEW, options), encoding="utf-8")
-        yield Path(directory), VIEW
+        for one in absent:
+            options = {"name": names[one], "baseurl": one, "gpgcheck": "0"}  # nothing is installed from it
+            text = repository(names[one], options)
+            (Path(directory) / f"{names[one]}.repo").write_text(text, encoding="utf-8")
+        yield Path(directory), names.get(url, "")
 
 
 def _comparable(url: str) -> tuple[str, str, str]:
@@ -164,6 +174,7 @@ def _comparable(url: str) -> tuple[str, str, str]:
 def explain(output: str) -> str:
     """The lines of dnf's complaint that say something, shortened to fit a message."""
     lines = [line.strip() for line in mask_urls(output).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(NO_PLUGIN)]
     problems = [
         line for line in lines if line.startswith(("Error:", "Problem", "- ", "No match", "nothing "))
     ]

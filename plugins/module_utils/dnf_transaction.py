@@ -95,8 +95,9 @@ def simulate(
 
 
 def install(run: RunFull, transaction: Transaction) -> tuple[int, str, str]:
-    """Has dnf do the transaction. Its shell ends with 0 whatever comes: read the packages afterwards."""
-    return _shell(run, transaction, ["--assumeyes"])
+    """Has dnf do the transaction. Its shell ends with 0 unless it is killed: read the packages afterwards."""
+    code, output, error = _shell(run, transaction, ["--assumeyes"])
+    return code, output, f"{error}\nError: dnf ended with {code}" if code else error
 
 
 def _shell(run: RunFull, transaction: Transaction, options: Sequence[str]) -> tuple[int, str, str]:

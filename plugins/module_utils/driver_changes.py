@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
@@ -17,6 +18,9 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan import driver_packages
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, Manager
+
+# The core of a kernel, which RHEL's packages require without the rest of it.
+KERNEL = re.compile(r"kernel-core-\d")
 
 
 def changed_driver_packages(changes: dict[str, Change], compat: dict[str, Any]) -> set[str]:
@@ -40,16 +44,20 @@ def refusals(
         reasons.append(f"{manager.name} would remove {', '.join(lost)}")
     if foreign := foreign_holds(changes, held, record.get("held", [])):
         reasons.append(f"held by someone else: {', '.join(foreign)} ({manager.unhold} releases them)")
-    mixed = [
-        f"{name} {after}"
-        for name, (_, after) in sorted(changes.items())
-        if params["source"] == "cuda" and name in ours and after and upstream(after) != params["version"]
-    ]
-    if mixed:
+    if kernels := sorted(name for name, (_, after) in changes.items() if after and KERNEL.match(name)):
+        reasons.append(f"{manager.name} would install {', '.join(kernels)}, a kernel without its modules")
+    if mixed := [f"{name} {after}" for name, after in sorted(other_versions(changes, params).items())]:
         reasons.append(
             f"{manager.name} would mix versions: {', '.join(mixed[:5])} next to {params['version']}"
         )
     return reasons
+
+
+def other_versions(changes: dict[str, Change], params: dict[str, Any]) -> dict[str, str]:
+    """Parts of the driver that a transaction brings in another version than the driver's, by name."""
+    ours = changed_driver_packages(changes, params["compat"])
+    after = {name: changes[name][1] for name in ours if changes[name][1] and params["source"] == "cuda"}
+    return {name: version for name, version in after.items() if upstream(version) != params["version"]}
 
 
 def rebuilders(changes: dict[str, Change], installed: dict[str, str], compat: dict[str, Any]) -> list[str]:

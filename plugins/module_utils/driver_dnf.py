@@ -26,6 +26,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_changes import (
     changed_driver_packages,
+    other_versions,
     rebuilders,
     refusals,
     releases,
@@ -58,13 +59,30 @@ def transaction_of(params: dict[str, Any], run: RunFull) -> Transaction:
     return Transaction(asked, remove, f"{MODULE}:{params['stream']}" if params["stream"] else "")
 
 
+def simulate_whole(
+    run: RunFull, params: dict[str, Any], installed: dict[str, str], asked: Transaction
+) -> tuple[Transaction, Outcome, str]:
+    """The transaction with every part of the driver in its version; what it would change; dnf's complaint.
+
+    What NVIDIA's packages require has no version for some parts (nvidia-modprobe): dnf takes the newest.
+    """
+    outcome, complaint = simulate(run, asked, installed, ["--refresh"] if params["refresh"] else [])
+    others = other_versions(outcome.changes, params)
+    if complaint or not others:
+        return asked, outcome, complaint
+    exact = [f"{name}-{params['version']}" for name in sorted(others)]
+    whole = Transaction([*asked.install, *exact], asked.remove, asked.stream)
+    better, refused = simulate(run, whole, installed)
+    return (asked, outcome, "") if refused else (whole, better, "")
+
+
 def fail(module: AnsibleModule, doing: str, output: str) -> None:
     """Ends the module with dnf's complaint and what to do."""
     unread = any(words in output for words in UNREAD)
     if unread:
         remedy = "Check that this host reaches its repositories (site_http_proxy, site_no_proxy)."
     elif NO_DKMS.search(output):
-        remedy = "Enable EPEL, which has dkms (dnf install epel-release), or a mirror of it."
+        remedy = "Set nvidia_driver_epel_url, or enable EPEL, which has dkms (dnf install epel-release)."
     else:
         remedy = "Check that the repositories are whole, and that no other NVIDIA packages are in the way."
     code = {"code": "packages.source-down"} if unread else {}
@@ -105,12 +123,11 @@ def transact_by_dnf(module: AnsibleModule, root: Path) -> dict[str, Any]:
     """The module's result: what the transaction changes, or would change in check mode."""
     params = module.params
     with (
-        repository_view(root, params["repository_url"]) as (view, _),
+        repository_view(root, params["repository_url"], params["dkms_repository_url"]) as (view, _),
         dnf_runner(module, root, view if module.check_mode else None) as run,
     ):
         installed, held = rpm_packages(run, root)
-        transaction = transaction_of(params, run)
-        outcome, complaint = simulate(run, transaction, installed, ["--refresh"] if params["refresh"] else [])
+        transaction, outcome, complaint = simulate_whole(run, params, installed, transaction_of(params, run))
         if complaint:
             fail(module, "install", complaint)
         record = read_record(root)

@@ -267,7 +267,16 @@ def _with_own_versions(packages: dict[str, Any], request: Request, facts: Facts)
             for kernel in facts.kernels
             if not facts.headers.get(kernel)
         ]
+        names += _with_dkms(packages.get("with_dkms", ""), request, facts)
     return names
+
+
+def _with_dkms(form: str, request: Request, facts: Facts) -> list[str]:
+    """The package that dkms requires besides headers, for the newest kernel; none where one is installed."""
+    stem = form.partition("{")[0]
+    if not form or request.kernel_header_packages or any(name.startswith(stem) for name in facts.installed):
+        return []
+    return [form.format(kernel=facts.kernels[-1])]
 
 
 def _branch_of(name: str) -> str:
@@ -305,9 +314,13 @@ def _other_driver(name: str, facts: Facts, plan: Plan) -> bool:
 
 
 def _foreign(packages: dict[str, Any], request: Request, facts: Facts) -> set[str]:
-    """Packages that only the other flavour needs, and modules of DKMS where prebuilt ones replace them."""
+    """What only the other flavour or another source has, and modules of DKMS where others replace them."""
     other = "proprietary" if request.flavor == "open" else "open"
     names = _named(packages, other, request) - _named(packages, request.flavor, request)
+    alike = [*fill(packages["fabric_manager"], request), *fill(packages["imex"], request)]
+    here = {name for names in alike for name in names}
+    elsewhere = [name.format(branch=request.branch) for name in packages.get("elsewhere", [])]
+    names |= set(matching(facts.installed, elsewhere, [])) - here
     if packages.get("precompiled") and not packages["prebuilt"]:
         names |= {name for name in facts.installed if PRECOMPILED.match(name)}
     if packages["prebuilt"]:

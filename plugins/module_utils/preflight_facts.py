@@ -224,7 +224,8 @@ def collect(root: Path, run: RunFull, parameters: dict[str, Any]) -> dict[str, A
     form = parameters["compat"]["packages"]["cuda"].get(system["id"], {}).get("headers", "{kernel}")
     wanted = [form.format(kernel=kernel) for kernel in without] if parameters["needs_headers"] else []
     # Debian and Ubuntu have dkms; RHEL has it not.
-    builder = ["dkms"] if rpm and parameters["needs_headers"] and "dkms" not in packages else []
+    wants_dkms = rpm and parameters["needs_headers"] and not parameters["dkms_added"]
+    builder = ["dkms"] if wants_dkms and "dkms" not in packages else []
     offered = (rpms_offered if rpm else headers_offered)(run, root, [*wanted, *builder], proxies)
     secure_boot = gpu_node.secure_boot(root)
     key = signing_key(root, os.uname().release)

@@ -272,8 +272,8 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
                 "dkms",
                 "offered nowhere",
                 "dkms, which builds the kernel modules",
-                "enable EPEL (dnf install epel-release) or a mirror of it, or use the proprietary modules "
-                "that NVIDIA compiles (nvidia_driver_precompiled)",
+                "set nvidia_driver_epel_url, or enable EPEL or a mirror of it on the host (dnf install "
+                "epel-release), or use NVIDIA's compiled proprietary modules (nvidia_driver_precompiled)",
                 code="packages.not-offered",
             )
         )

@@ -390,6 +390,9 @@ def main() -> None:
             result["backup_file"] = backup
     if daemon.pid:
         apply(module, daemon, result, daemon.recall(), waits=waits)
+    elif module.check_mode and module.params["restart_for"]:
+        # By then its package has installed and started it.
+        result.update(action="restart", changed=True, because=module.params["restart_for"])
     module.exit_json(**result)
 
 

@@ -34,6 +34,10 @@ options:
   driver_branch: {description: Driver branch to be installed; empty for none., type: str, default: ""}
   driver_flavor: {description: Kind of kernel modules., type: str, default: open}
   needs_headers: {description: Whether DKMS will build a module., type: bool, default: true}
+  dkms_added:
+    description: Whether the driver's role adds a repository that has dkms.
+    type: bool
+    default: false
   enroll_key:
     description: Whether the enrolment of DKMS's key is to be requested.
     type: bool
@@ -92,6 +96,7 @@ ARGUMENTS: dict[str, Any] = {
     "driver_branch": {"type": "str", "default": ""},
     "driver_flavor": {"type": "str", "default": "open"},
     "needs_headers": {"type": "bool", "default": True},
+    "dkms_added": {"type": "bool", "default": False},
     "enroll_key": {"type": "bool", "default": False},
     "existing": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
     "registry": {"type": "bool", "default": False},

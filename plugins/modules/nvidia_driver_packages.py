@@ -82,6 +82,10 @@ options:
     elements: str
     default: []
   repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}
+  dkms_repository_url:
+    description: URL of a repository of RPMs that has dkms, and is to be added; empty if none is.
+    type: str
+    default: ""
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
@@ -119,6 +123,7 @@ ARGUMENTS: dict[str, Any] = {
     "refresh": {"type": "bool", "default": False},
     "warnings": {"type": "list", "elements": "str", "default": []},
     "repository_url": {"type": "str", "default": ""},
+    "dkms_repository_url": {"type": "str", "default": ""},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": ""},

@@ -49,6 +49,11 @@ options:
     type: str
     choices: [packages, index]
     default: packages
+  packages:
+    description: Names or globs of the only packages that the host takes from the repository; empty for all.
+    type: list
+    elements: str
+    default: []
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy:
@@ -82,6 +87,7 @@ ARGUMENTS = {
     "key_url": {"type": "str", "required": True, "no_log": False},
     "key_fingerprints": {"type": "list", "elements": "str", "required": True, "no_log": False},
     "signed": {"type": "str", "choices": ["packages", "index"], "default": "packages"},
+    "packages": {"type": "list", "elements": "str", "default": []},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": ""},
@@ -99,6 +105,7 @@ def content(params: dict, key: str, proxy: str) -> str:
         "gpgcheck": str(int(params["signed"] == "packages")),
         "repo_gpgcheck": str(int(params["signed"] == "index")),
         "gpgkey": f"file://{key}",
+        **({"includepkgs": ",".join(params["packages"])} if params["packages"] else {}),
         **({"proxy": proxy} if proxy else {}),
     }
     return "# Managed by clusterctl.\n" + repository(f"clusterctl-{params['name']}", options)

@@ -22,8 +22,11 @@ HOLD_LOCK = (
     "import fcntl, time; stream = open('/var/lib/dpkg/lock-frontend', 'w'); "
     "fcntl.lockf(stream, fcntl.LOCK_EX); time.sleep(300)"
 )
-# A line for each: of the processes that apt-get starts, none has these arguments.
-INSTALLS = r"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -o 'apt-get -q [i]nstall'"
+# A line for each transaction that is not simulated; what apt-get starts has other arguments.
+INSTALLS = (
+    r"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | "
+    r"grep -oP 'apt-get --quiet(?: (?!--simulate)-\S+(?: [A-Z]\S*=\S+)?)* [i]nstall'"
+)
 
 
 def inside(lab: RunningLab, command: str, *, check: bool = True, host: str = NODE) -> str:
@@ -65,6 +68,17 @@ def lock_held(lab: RunningLab) -> Iterator[None]:
 def apply_arguments(part: str) -> tuple[str, ...]:
     """An apply of one part to the node alone."""
     return ("apply", "--yes", "--json", "--only", part, "--limit", NODE)
+
+
+def changes(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """(host, task) of all that a run with --json changed."""
+    titles = {
+        line["task_id"]: f"{line['role']}: {line['task']}" if line.get("role") else line["task"]
+        for line in lines
+        if line["type"] == "task_started"
+    }
+    results = [line for line in lines if line["type"] == "result"]
+    return {(line["host"], titles[line["task_id"]]) for line in results if line["status"] == "changed"}
 
 
 class Apply:

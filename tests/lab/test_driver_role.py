@@ -12,27 +12,11 @@ from typing import Any
 
 import pytest
 
+from . import site_proxy
+
 pytestmark = pytest.mark.lab
 
 NODE = "gpu03"
-# A forward proxy that alone knows where cuda.mirror.invalid is.
-PROXY = """
-import http.server, urllib.request
-class Proxy(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        url = self.path.replace('cuda.mirror.invalid', 'depot')
-        try:
-            answer = urllib.request.urlopen(urllib.request.Request(url, method=self.command))
-        except urllib.error.HTTPError as error:
-            answer = error
-        body = answer.read()
-        self.send_response(answer.status)
-        self.send_header('Content-Length', answer.headers.get('Content-Length', len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    do_HEAD = do_GET
-http.server.ThreadingHTTPServer(('', 3128), Proxy).serve_forever()
-"""
 OLD, NEW, OTHER_BRANCH = "580.95.05", "580.105.08", "570.148.08"
 
 
@@ -121,15 +105,11 @@ def test_a_job_is_left_alone_and_a_module_in_use_asks_for_a_reboot(node: DriverN
 
 @pytest.mark.drawn("packages and images")
 def test_a_mirror_behind_the_sites_proxy_serves_the_driver(node: DriverNode) -> None:
-    node.lab.ssh("registry01", f'echo "{PROXY}" > /tmp/proxy.py')
-    node.lab.ssh("registry01", "sudo systemd-run --unit=proxy python3 /tmp/proxy.py")
     mirror = ("-e", "nvidia_driver_repository_url=http://cuda.mirror.invalid/cuda/repos")
-    site = ("-e", "site_http_proxy=http://registry01:3128", "-e", "site_no_proxy=depot")
-    try:
+    site = ("-e", f"site_http_proxy={site_proxy.URL}", "-e", "site_no_proxy=depot")
+    with site_proxy.site_proxy(node.lab):
         directly = node.set_version(OLD, *mirror)
         played = node.set_version(NEW, *mirror, *site)
-    finally:
-        node.lab.ssh("registry01", "sudo systemctl stop proxy; rm /tmp/proxy.py")
     assert directly.code != 0
     assert "cuda.mirror.invalid" in directly.printed
     assert played.code == 0, played.printed[-3000:]

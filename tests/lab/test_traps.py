@@ -32,7 +32,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_transaction import APT_GET
@@ -44,6 +43,7 @@ from .on_node import (
     TOOLKIT,
     Apply,
     apply_arguments,
+    changes,
     inside,
     lock_held,
     until,
@@ -69,17 +69,6 @@ LOSSES_OF_REGISTRY = (
     "rm /etc/clusterctl/registry/clusterctl-registry.yml",
     "systemctl stop clusterctl-registry",
 )
-
-
-def changes(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """(host, task) of all that a run with --json changed."""
-    titles = {
-        line["task_id"]: f"{line['role']}: {line['task']}" if line.get("role") else line["task"]
-        for line in lines
-        if line["type"] == "task_started"
-    }
-    results = [line for line in lines if line["type"] == "result"]
-    return {(line["host"], titles[line["task_id"]]) for line in results if line["status"] == "changed"}
 
 
 @pytest.mark.drawn("nodes left out")

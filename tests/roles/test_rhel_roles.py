@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import rpm_archive
-from tests.support.rhel_root import RhelRoot
+from tests.support.rhel_root import RhelRoot, role, site_settings
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.needs(
@@ -15,44 +14,9 @@ pytestmark = pytest.mark.needs(
 )
 
 
-def role(name: str, tasks_from: str = "main") -> dict[str, Any]:
-    return {"ansible.builtin.import_role": {"name": f"clusterctl.cluster.{name}", "tasks_from": tasks_from}}
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Repositories of the site, as settings: NVIDIA's, Docker's and the toolkit's, with a key of the site."""
-    directory = tmp_path_factory.mktemp("rpms")
-    key = rpm_archive.SigningKey.make(directory / "gnupg")
-    everything = rpm_archive.build(directory / "made", key=key)
-    key.sign_index(everything)
-    (directory / "gpg").write_bytes(key.public)
-    for path in ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64"):
-        link = directory / path
-        link.parent.mkdir(parents=True)
-        link.symlink_to(everything)
-    url, pinned = f"file://{directory}", [key.fingerprint]
-    return {
-        "nvidia_driver_repository_url": f"{url}/cuda",
-        "nvidia_driver_repository_key_url": f"{url}/gpg",
-        "nvidia_driver_repository_key_fingerprints": pinned,
-        "nvidia_driver_kernel_header_packages": ["kernel-devel"],
-        "nvidia_driver_load": False,
-        "nvidia_driver_fabric_manager": "true",
-        "nvidia_driver_version": "580.95.05",
-        "container_runtime_repository_url": f"{url}/docker",
-        "container_runtime_repository_key_url": f"{url}/gpg",
-        "container_runtime_repository_key_fingerprints": pinned,
-        "nvidia_container_toolkit_repository_url": f"{url}/toolkit/stable/deb",
-        "nvidia_container_toolkit_repository_key_url": f"{url}/gpg",
-        "nvidia_container_toolkit_repository_key_fingerprints": pinned,
-        "registry_client_hostname": "registry01",
-        "registry_client_host_address": "192.0.2.1",
-        "registry_client_ca_file": str(directory / "ca.crt"),
-        "authority": (directory / "ca.crt").write_text(
-            "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
-        ),
-    }
+    return site_settings(tmp_path_factory.mktemp("rpms"))
 
 
 @pytest.mark.timeout(1200)
@@ -82,21 +46,26 @@ def test_the_road_of_a_gpu_node_in_check_mode_for_real_again_and_to_another_bran
     bundle = host.root / "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
     assert "QUJD" in bundle.read_text()
     assert (host.root / "etc/docker/certs.d/registry01:5000/ca.crt").exists()
+    assert "includepkgs=dkms\n" in (host.root / "etc/yum.repos.d/clusterctl-epel.repo").read_text()
 
     again, output = host.play(road, site)
     assert (again.get("failed"), again.get("changed")) == (0, 0), output[-4000:]
     other, output = host.play(road[:1], {**site, "nvidia_driver_branch": "570", "nvidia_driver_version": ""})
     assert other.get("failed") == 0, output[-4000:]
-    assert "nvidia-driver-cuda-570.172.08" in host.run("rpm -qa")
+    assert "nvidia-driver-cuda-570.148.08" in host.run("rpm -qa")
 
 
 def test_preflight_asks_for_epel_and_the_registry_is_refused(site: dict[str, Any], tmp_path: Path) -> None:
     host = RhelRoot(tmp_path, [])
-    found, output = host.play([role("preflight")], {**site, "preflight_report_only": True})
+    report = {**site, "preflight_report_only": True}
+    found, output = host.play([role("preflight")], {**report, "nvidia_driver_epel_url": ""})
     assert found.get("failed") == 0, output[-4000:]
     assert "dkms" in output
     assert "dnf install epel-release" in output
     assert "operating system" not in output
+    added, output = host.play([role("preflight")], report)
+    assert added.get("failed") == 0, output[-4000:]
+    assert "dkms" not in output
     registry = {**site, "registry_hostname": "registry01"}
     refused, output = host.play([role("registry")], registry)
     assert refused.get("failed") == 1

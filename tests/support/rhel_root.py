@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import rpm_archive
 from tests.support.tree import ROOT
+
+from clusterlab.sources import signing
 
 RELEASE = "Rocky Linux release 9.6 (Blue Onyx)\n"
 OS_RELEASE = (
@@ -35,6 +39,9 @@ exec unshare --mount --propagation private /bin/sh -c '
 set -e
 for one in usr proc sys dev tmp; do mount --rbind /$one {root}/$one; done
 mount --bind {root}/.local {root}/usr/local
+if [ -d {root}/.selinux ]; then
+    mount -t overlay selinux -o lowerdir=/sys/fs,upperdir={root}/.selinux,workdir={root}/.work {root}/sys/fs
+fi
 exec chroot {root} /usr/bin/env HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin /usr/bin/python3 "$@"
 ' sh "$@"
 """
@@ -67,7 +74,6 @@ class RhelRoot:
             "etc/os-release": OS_RELEASE, "etc/redhat-release": RELEASE, "etc/rocky-release": RELEASE,
             ".rhel": "", "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
             "etc/hosts": "127.0.0.1 localhost\n", "etc/dnf/dnf.conf": "[main]\ngpgcheck=1\n",
-            ".local/bin/update-ca-trust": UPDATE_CA_TRUST,
         }  # fmt: skip
         for number, repository in enumerate(repositories):
             files[f"etc/yum.repos.d/site{number}.repo"] = (
@@ -75,10 +81,22 @@ class RhelRoot:
             )
         for name, content in files.items():
             (self.root / name).write_text(content)
-        (self.root / ".local/bin/update-ca-trust").chmod(0o755)
+        self.add_program("update-ca-trust", UPDATE_CA_TRUST)
         self.python = directory / "python"
         self.python.write_text(PYTHON.format(root=shlex.quote(str(self.root))))
         self.python.chmod(0o755)
+
+    def enforce(self) -> None:
+        """SELinux is enforcing, as the kernel shows it."""
+        (self.root / ".selinux/selinux").mkdir(parents=True)
+        (self.root / ".work").mkdir()
+        (self.root / ".selinux/selinux/enforce").write_text("1")
+
+    def add_program(self, name: str, text: str) -> None:
+        """A program that comes first on PATH."""
+        path = self.root / ".local/bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
 
     def run(self, program: str) -> str:
         """Output of a program there."""
@@ -113,3 +131,50 @@ class RhelRoot:
         recap = next((line for line in output.splitlines() if line.startswith("gpu01") and "ok=" in line), "")
         counts = dict(word.split("=") for word in recap.split() if "=" in word)
         return {name: int(value) for name, value in counts.items()}, output
+
+
+def changes(output: str) -> set[str]:
+    """The tasks of a play that changed something."""
+    tasks = re.split(r"^TASK \[(.*)\] \*+$", output, flags=re.MULTILINE)
+    pairs = zip(tasks[1::2], tasks[2::2], strict=True)
+    return {name for name, said in pairs if re.search(r"^changed: \[", said, re.MULTILINE)}
+
+
+def role(name: str, tasks_from: str = "main") -> dict[str, Any]:
+    """A task that plays a role, or one of its files."""
+    return {"ansible.builtin.import_role": {"name": f"clusterctl.cluster.{name}", "tasks_from": tasks_from}}
+
+
+def site_settings(directory: Path) -> dict[str, Any]:
+    """Repositories of a site, as settings: NVIDIA's, Docker's and the toolkit's, with a key of the site."""
+    key = signing.ensure(directory / "key")
+    everything = rpm_archive.build(directory / "made", key=key)
+    (directory / "gpg").write_bytes(key.armored.read_bytes())
+    (directory / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n")
+    paths = ("cuda/rhel9/x86_64", "docker/9/x86_64/stable", "toolkit/stable/rpm/x86_64")
+    for path in (*paths, "epel/9/Everything/x86_64"):
+        link = directory / path
+        link.parent.mkdir(parents=True)
+        link.symlink_to(everything)
+    url, pinned = f"file://{directory}", [signing.fingerprint(key)]
+    return {
+        "nvidia_driver_repository_url": f"{url}/cuda",
+        "nvidia_driver_repository_key_url": f"{url}/gpg",
+        "nvidia_driver_repository_key_fingerprints": pinned,
+        "nvidia_driver_epel_url": f"{url}/epel",
+        "nvidia_driver_epel_key_url": f"{url}/gpg",
+        "nvidia_driver_epel_key_fingerprints": pinned,
+        "nvidia_driver_kernel_header_packages": ["kernel-devel"],
+        "nvidia_driver_load": False,
+        "nvidia_driver_fabric_manager": "true",
+        "nvidia_driver_version": "580.95.05",
+        "container_runtime_repository_url": f"{url}/docker",
+        "container_runtime_repository_key_url": f"{url}/gpg",
+        "container_runtime_repository_key_fingerprints": pinned,
+        "nvidia_container_toolkit_repository_url": f"{url}/toolkit/stable/deb",
+        "nvidia_container_toolkit_repository_key_url": f"{url}/gpg",
+        "nvidia_container_toolkit_repository_key_fingerprints": pinned,
+        "registry_client_hostname": "registry01",
+        "registry_client_host_address": "192.0.2.1",
+        "registry_client_ca_file": str(directory / "ca.crt"),
+    }

@@ -33,7 +33,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 @click.group("lab")
 def command() -> None:
-    """Simulated GPU servers on this machine: SSH, systemd, apt and Docker are real, GPUs are simulated."""
+    """Simulated GPU servers on this machine: real SSH, systemd, apt or dnf, and Docker; simulated GPUs."""
 
 
 @command.command()
@@ -47,7 +47,7 @@ def command() -> None:
 )  # fmt: skip
 @click.option(
     "--os", "system", type=click.Choice(SYSTEMS), default="debian12", show_default=True,
-    help="The operating system of each host; those of Ubuntu are personalities over a Debian.",
+    help="The operating system of each host; those of Ubuntu and Rocky are personalities over a Debian.",
 )  # fmt: skip
 @click.option(
     "--registry", type=click.Choice(["embedded", "harbor"]), default="embedded", show_default=True,

@@ -47,16 +47,24 @@ def recipe(system: str, packages: Sequence[str]) -> list[str]:
     return [*OPTIONS, *packages, *sources(system)]
 
 
-def bootstrap(system: str, packages: Sequence[str], target: Path, *, hooks: Sequence[str] = ()) -> None:
+def bootstrap(
+    system: str,
+    packages: Sequence[str],
+    target: Path,
+    *,
+    hooks: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> None:
     """Write the root file system of ``system`` with ``packages`` to ``target``, a tar file.
 
-    ``hooks`` are shell lines run before it is packed, with the root in ``$1``. Raises ClusterctlError
-    (``lab.bootstrap-failed``).
+    ``options`` are mmdebstrap's, besides the usual ones. ``hooks`` are shell lines run before it is packed,
+    with the root in ``$1``. Raises ClusterctlError (``lab.bootstrap-failed``).
     """
     command = [
         "mmdebstrap",
         "--quiet",
         *OPTIONS,
+        *options,
         f"--include={','.join(packages)}",
         *_proxy_options(),
         *(f"--customize-hook={hook}" for hook in hooks),

@@ -32,7 +32,7 @@ HOOKS = (
     # Unattended apt runs would hold apt's lock at moments of their own choosing, on two cores.
     'chroot "$1" systemctl mask apt-daily.timer apt-daily-upgrade.timer systemd-journal-remote.socket',
 )
-DIRECTORIES = ("/var/log/journal", "/opt/clusterlab", "/etc/apt/keyrings")
+DIRECTORIES = ("/var/log/journal", "/opt/clusterlab")
 REPOSITORY = "clusterlab/node"
 BASE_REPOSITORY = "clusterlab/base"
 # How an image is made is in the code: a change there is a change of the image.
@@ -48,7 +48,8 @@ def firmware() -> list[Path]:
 
 def base_tag(system: str) -> str:
     """The image of mmdebstrap's root file system, by what goes into it."""
-    parts: list[str | Path] = [*recipe(base_of(system), PACKAGES), *BUILDERS, *personality.recipe(system)]
+    packages = personality.packages(system, PACKAGES)
+    parts: list[str | Path] = [*recipe(base_of(system), packages), *BUILDERS, *personality.recipe(system)]
     return f"{BASE_REPOSITORY}:{system}-{content_hash(parts)}"
 
 
@@ -69,7 +70,8 @@ def ensure_node_image(system: str, progress: LabProgress) -> str:
             with progress.step(f"building the {system} server image"), scratch(f"base-{system}") as directory:
                 tar = directory / "root.tar"
                 hooks = [*HOOKS, *personality.hooks(system, directory)]
-                bootstrap(base_of(system), PACKAGES, tar, hooks=hooks)
+                packages, options = personality.packages(system, PACKAGES), personality.options(system)
+                bootstrap(base_of(system), packages, tar, hooks=hooks, options=options)
                 docker.run(["import", "-c", 'CMD ["/sbin/init"]', str(tar), base], timeout_s=300)
         _add_layer(base, tag, _trees(system))
     return tag

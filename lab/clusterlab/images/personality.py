@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from clusterlab import systems
+from clusterlab.images import rocky
 from clusterlab.images.trees import ImageFile, pack
 from clusterlab.process import call
 from clusterlab.sources import deb, ubuntu_kernel
-from clusterlab.systems import PERSONALITIES, Personality
+from clusterlab.systems import PERSONALITIES, RPM_PERSONALITIES, Personality
 
 ROOTFS = Path(__file__).parent / "rootfs" / "personality"
 UNAME = Path(__file__).with_name("uname.c")
 LIBRARY = "/usr/lib/clusterlab/libuname.so"
 COMPILER = "gcc"
+UNPACK = 'tar -C "$1" --keep-directory-symlink --no-overwrite-dir -xf'
 BUILDERS = [
     Path(name)
     for name in (__file__, systems.__file__, ubuntu_kernel.__file__, deb.__file__)
@@ -22,11 +25,27 @@ BUILDERS = [
 
 def rootfs(system: str) -> list[Path]:
     """What is laid over the base image besides what every node has."""
+    if system in RPM_PERSONALITIES:
+        return [ROOTFS, rocky.ROOTFS]
     return [ROOTFS] if system in PERSONALITIES else []
+
+
+def packages(system: str, usual: Sequence[str]) -> tuple[str, ...]:
+    """Debian's packages of the base image; `usual` are those of every node."""
+    if system not in RPM_PERSONALITIES:
+        return tuple(usual)
+    return (*(name for name in usual if name not in rocky.NOT_THERE), *rocky.PACKAGES)
+
+
+def options(system: str) -> tuple[str, ...]:
+    """Options of mmdebstrap."""
+    return rocky.OPTIONS if system in RPM_PERSONALITIES else ()
 
 
 def recipe(system: str) -> list[Path]:
     """What decides about the personality's part of the base image, for a content hash."""
+    if system in RPM_PERSONALITIES:
+        return [*BUILDERS, *rocky.BUILDERS]
     return BUILDERS if system in PERSONALITIES else []
 
 
@@ -35,28 +54,38 @@ def hooks(system: str, directory: Path) -> list[str]:
 
     Raises ClusterctlError where a package or the library cannot be built.
     """
+    if system in RPM_PERSONALITIES:
+        return [*rocky.hooks(RPM_PERSONALITIES[system], directory), *_kernel_name(directory)]
     if system not in PERSONALITIES:
         return []
     personality = PERSONALITIES[system]
-    packages = directory / "kernel"
-    packages.mkdir()
+    kernel = directory / "kernel"
+    kernel.mkdir()
     for package in ubuntu_kernel.kernel_packages(personality.kernels[0]):
-        deb.build(package, packages)
-    library = directory / "libuname.so"
-    build_library(library)
+        deb.build(package, kernel)
     layer = directory / "names.tar"
-    layer.write_bytes(pack([], [*names(personality), ImageFile(LIBRARY, library.read_bytes())]))
-    preload = directory / "preload.tar"
-    preload.write_bytes(pack([], [ImageFile("/etc/ld.so.preload", f"{LIBRARY}\n".encode())]))
-    unpack = 'tar -C "$1" --keep-directory-symlink --no-overwrite-dir -xf'
+    layer.write_bytes(pack([], names(personality)))
     return [
-        f'cp -r {packages} "$1"/var/tmp/kernel',
+        f'cp -r {kernel} "$1"/var/tmp/kernel',
         'chroot "$1" sh -c "dpkg -i /var/tmp/kernel/*.deb"',
         'rm -r "$1"/var/tmp/kernel',
-        f"{unpack} {layer}",
+        f"{UNPACK} {layer}",
         f'ln -sf {personality.id} "$1"/etc/dpkg/origins/default',
-        f"{unpack} {preload}",
+        *_kernel_name(directory),
     ]
+
+
+def _kernel_name(directory: Path) -> list[str]:
+    """The hook by which programs hear the personality's kernel; it is the last one."""
+    library = directory / "libuname.so"
+    build_library(library)
+    files = [
+        ImageFile(LIBRARY, library.read_bytes()),
+        ImageFile("/etc/ld.so.preload", f"{LIBRARY}\n".encode()),
+    ]
+    layer = directory / "preload.tar"
+    layer.write_bytes(pack([], files))
+    return [f"{UNPACK} {layer}"]
 
 
 def names(personality: Personality) -> list[ImageFile]:

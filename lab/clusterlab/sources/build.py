@@ -16,12 +16,13 @@ from clusterlab.sources import (
     driver_packages,
     other_packages,
     repository,
+    rhel_archive,
     signing,
     ubuntu_driver,
     ubuntu_kernel,
 )
 from clusterlab.sources.contents import SIMULATED
-from clusterlab.systems import PERSONALITIES, Personality, base_of
+from clusterlab.systems import PERSONALITIES, RPM_PERSONALITIES, Personality, base_of
 
 DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08", "590.48.01")
 TOOLKIT_VERSIONS = ("1.17.8", "1.18.1")
@@ -50,7 +51,8 @@ def build(
     kernel: str,
     base_url: str = BASE_URL,
 ) -> SourcesReport:
-    """Lay the sources out under target: cuda/, libnvidia-container/, distribution/.
+    """Lay the sources out under target: cuda/, libnvidia-container/, distribution/; with RPMs also those of
+    the system, of EPEL and of Docker.
 
     os: a Debian or a personality of clusterlab.systems.
     kernel: the release that the machine runs on (uname -r): hosts of Debian get headers of its name.
@@ -60,6 +62,8 @@ def build(
     """
     base = base_of(os)
     names = distribution.wanted(base)
+    if os in RPM_PERSONALITIES:
+        names += rhel_archive.DEBIAN_PACKAGES
     recipe = [Path(__file__).parent, SIMULATED, Path(debian.__file__), Path(systems.__file__)]
     key = content_hash([os, kernel, base_url, *names, *debian.sources(base), *recipe])
     made = cache_root() / "sources" / key
@@ -78,7 +82,7 @@ def build(
     deb.open_to_all(target)
     return SourcesReport(
         directory=target,
-        packages=sum(1 for path in files if path.suffix == ".deb"),
+        packages=sum(1 for path in files if path.suffix in {".deb", ".rpm"}),
         size_bytes=sum(path.stat().st_size for path in files),
         from_cache=from_cache,
     )
@@ -105,6 +109,12 @@ def _debian(names: list[str], os: str) -> list[Path]:
 def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Path]) -> None:
     with locked("signing-key"):
         key = signing.ensure(cache_root() / "signing-key")
+    _distribution(tree / "distribution", os, kernel, downloaded, key)
+    if os in RPM_PERSONALITIES:
+        system = RPM_PERSONALITIES[os]
+        versions = rhel_archive.Versions(DRIVER_VERSIONS, TOOLKIT_VERSIONS)
+        rhel_archive.lay_out(tree, system, downloaded, key, versions)
+        return
     personality = PERSONALITIES.get(os)
     cuda = tree / "cuda/repos" / os / "x86_64"
     packages = nvidia_repository(personality)
@@ -121,7 +131,12 @@ def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Pat
     shutil.copy2(key.armored, tree / "libnvidia-container/gpgkey")
     shutil.copy2(key.armored, tree / "libnvidia-container/stable/deb/gpgkey")
 
-    subset = tree / "distribution"
+
+def _distribution(
+    subset: Path, os: str, kernel: str, downloaded: list[Path], key: signing.SigningKey
+) -> None:
+    """The distribution's own packages for apt; where nodes have RPMs, those of the registry host."""
+    personality = PERSONALITIES.get(os)
     subset.mkdir(parents=True)
     for path in downloaded:
         # Ubuntu's docker.io has the client in it, which is a package of its own since Debian 13.

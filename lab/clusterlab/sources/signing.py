@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from clusterctl.content import shared_module
 from clusterlab.process import call
 
 IDENTITY = "clusterlab depot (simulated packages) <lab@invalid>"
+SIGNING_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,33 @@ def clearsign(key: SigningKey, files: dict[Path, Path]) -> None:
         for source, target in files.items():
             target.unlink(missing_ok=True)
             _gpg(home, "--digest-algo", "SHA256", "--output", str(target), "--clearsign", str(source))
+
+
+def detach_sign(key: SigningKey, file: Path) -> None:
+    """Write the armored signature of the file next to it (repomd.xml.asc).
+
+    Raises ClusterctlError (``lab.signing-failed``) where gpg fails.
+    """
+    with _home() as home:
+        _gpg(home, "--import", str(key.secret))
+        options = ["--digest-algo", "SHA256", "--armor", "--output", f"{file}.asc"]
+        _gpg(home, *options, "--detach-sign", str(file))
+
+
+def sign_rpms(key: SigningKey, packages: Sequence[Path]) -> None:
+    """Sign RPMs in place. Raises ClusterctlError (``lab.signing-failed``) where rpmsign fails."""
+    if not packages:
+        return
+    with _home() as home:
+        _gpg(home, "--import", str(key.secret))
+        macros = {"__gpg": "/usr/bin/gpg", "_gpg_name": fingerprint(key), "_gpg_path": str(home)}
+        options = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
+        call(
+            ["rpmsign", "--addsign", *options, *map(str, packages)],
+            timeout_s=SIGNING_S,
+            code="lab.signing-failed",
+            hint="RPMs are signed by rpmsign (package rpm) and gpg: are both whole on this machine?",
+        )
 
 
 @contextmanager

@@ -112,7 +112,8 @@ def _modules(build: ModuleBuild, driver: str, flavor: str) -> list[Package]:
             depends=", ".join([*parts, needs]),
             provides=provides,
             files={
-                f"{place}/{name}.ko": PackageFile(_module(name, driver, flavor, release)) for name in MODULES
+                f"{place}/{name}.ko": PackageFile(module_text(name, driver, flavor, release))
+                for name in MODULES
             },
             scripts={"postinst": DEPMOD.replace("@KERNEL@", release)},
         )
@@ -124,7 +125,7 @@ def _modules(build: ModuleBuild, driver: str, flavor: str) -> list[Package]:
     return found
 
 
-def _module(name: str, driver: str, flavor: str, release: str) -> str:
+def module_text(name: str, driver: str, flavor: str, release: str) -> str:
     """The text that the lab's kernel takes for a module."""
     fields = {
         "name": name.replace("-", "_"),

@@ -73,6 +73,13 @@ def test_rhel_and_its_rebuilds_share_nvidias_directory_and_have_repositories_of_
     assert (
         of("container_runtime", "_container_runtime_rpm_repository") == "http://mirror/docker/9/x86_64/stable"
     )
+    assert of("nvidia_driver", "_nvidia_driver_epel") == ""
+    variables["nvidia_driver_epel_url"] = "http://mirror/epel/"
+    epel = "http://mirror/epel/9/Everything/x86_64/"
+    assert of("nvidia_driver", "_nvidia_driver_epel") == epel
+    assert f"{epel}repodata/repomd.xml" in str(of("preflight", "_preflight_gpu_sources"))
+    variables["nvidia_driver_precompiled"] = True
+    assert of("nvidia_driver", "_nvidia_driver_epel") == ""
     assert of("container_runtime", "_container_runtime_packages") == [
         "docker-ce", "docker-ce-cli", "containerd.io",
     ]  # fmt: skip

@@ -58,6 +58,30 @@ def test_who_uses_containerd_is_said_where_it_is_refused(
     assert str(templated(repository, "container_runtime", name, variables)).startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("check", "removed", "proxy", "reasons"),
+    [
+        (True, False, {"written": ["/a"], "started": []}, ["its proxy settings change"]),
+        # The daemon that starts only then has read them.
+        (True, False, {"written": ["/a"], "started": ["docker.service"]}, []),
+        (True, False, {"written": [], "started": []}, []),
+        # Outside of check mode the files themselves are newer than the daemon.
+        (False, False, {"written": ["/a"], "started": []}, []),
+        (False, True, {"written": [], "started": []}, ["its proxy settings were removed"]),
+    ],
+)
+def test_docker_restarts_for_its_proxies_in_check_mode_too(
+    repository: Path, check: bool, removed: bool, proxy: dict[str, list[str]], reasons: list[str]
+) -> None:
+    variables = {
+        "ansible_check_mode": check,
+        "__container_runtime_no_proxy": {"changed": removed},
+        "__container_runtime_proxy": proxy,
+    }
+    name = "_container_runtime_restart_for"
+    assert templated(repository, "container_runtime", name, variables) == reasons
+
+
 @pytest.mark.parametrize(("adapters", "limit"), [({"matched": 2}, True), ({"skipped": True}, False)])
 def test_containerd_alone_gets_proxies_and_next_to_rdma_locked_memory(
     repository: Path, adapters: dict[str, Any], limit: bool

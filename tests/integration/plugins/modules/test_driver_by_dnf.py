@@ -6,6 +6,8 @@ The node is a directory with an RPM database of its own; the repository has NVID
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ class Node(PlayedModule):
             "fabric_manager": "true", "hold": True, "hold_kernel": True, "kernel_header_packages": [],
             "load": False, "existing": "refuse", "precompiled": False, "repository_url": url,
             "http_proxy": "", "https_proxy": "", "no_proxy": "", "force_busy": False, "holders_ignored": [],
-            "compat": COMPAT, "imex_nodes": [],
+            "compat": COMPAT, "imex_nodes": [], "dkms_repository_url": "",
         }  # fmt: skip
         patch.setattr(nvidia_driver_packages, "ROOT", host.root)
         for module in (nvidia_driver_plan, nvidia_driver_packages):
@@ -64,7 +66,7 @@ class Node(PlayedModule):
     def install(self, plan: Any, *, check: bool = False) -> dict[str, Any]:
         """Does what the plan says, as the role's task."""
         made = {name: getattr(plan, name) for name in ("packages", "remove", "version", "stream", "warnings")}
-        passed = ("source", "hold", "hold_kernel", "repository_url", "compat")
+        passed = ("source", "hold", "hold_kernel", "repository_url", "dkms_repository_url", "compat")
         self.params = {**made, **{name: self.settings[name] for name in passed}, "refresh": plan.refresh}
         self.params |= {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
         self.check_mode = check
@@ -119,7 +121,9 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
     assert (foretold["changed"], foretold["changes"]) == (True, first["changes"])
     assert node.install(node.plan())["changed"] is False
     assert first["changes"]["nvidia-driver (stream)"] == ["", "580-open"]
-    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:580.95.05-1.el9"}
+    names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms", "nvidia-modprobe")
+    # What requires nvidia-modprobe names no version, and a newer one is there.
+    assert node.versions(*names) == {"3:580.95.05-1.el9"}
     assert node.versions("nvidia-fabricmanager", "libnvidia-nscq") == {"580.95.05-1"}
     assert node.locks[:2] == ["# Added by the operator", "bash-0:5.1.8-9.el9.*"]
     assert "nvidia-driver-cuda-3:580.95.05-1.el9.*" in node.locks
@@ -136,8 +140,8 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
 
     back = node.apply(branch="570", version="")  # some of its parts have other names
     assert back["changes"]["nvidia-driver (stream)"] == ["580-open", "570-open"]
-    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:570.172.08-1.el9"}
-    assert node.versions("nvidia-fabric-manager", "libnvidia-nscq-570") == {"570.172.08-1"}
+    assert node.versions("nvidia-driver-cuda", "kmod-nvidia-open-dkms") == {"3:570.148.08-1.el9"}
+    assert node.versions("nvidia-fabric-manager", "libnvidia-nscq-570") == {"570.148.08-1"}
     assert node.versions("nvidia-fabricmanager", "libnvidia-nscq") == {""}
 
     node.apply(branch="580", version="580.95.05")
@@ -188,6 +192,20 @@ def test_headers_come_for_the_newest_kernel_too(node: Node) -> None:
     assert node.host.run(["rpm", "-q", f"kernel-devel-{NEW}"])[0] == 0
 
 
+def test_no_kernel_comes_along_with_dkms(node: Node) -> None:
+    node.apply()
+    kernels = node.host.run(["rpm", "-qa", "kernel-core", "kernel-devel-matched"])[1].splitlines()
+    assert sorted(kernels) == [f"kernel-core-{OLD}", f"kernel-devel-matched-{OLD}"]
+
+
+def test_the_core_of_another_kernel_is_refused(node: Node) -> None:
+    plan = node.plan()
+    plan.packages.pop(f"kernel-devel-matched-{OLD}")  # what dkms requires, dnf then takes of the newest
+    refused = node.install(plan)
+    assert f"dnf would install kernel-core-{NEW}" in refused["msg"]
+    assert "nvidia-driver-cuda" not in node.host.rpms()
+
+
 def test_somebody_elses_lock_and_driver_are_refused(node: Node) -> None:
     node.apply()
     (node.host.root / OURS).write_text("nvidia-driver-cuda-3:580.95.05-1.el9.*\n")
@@ -207,7 +225,7 @@ def test_a_stream_or_version_that_is_not_there_is_said(node: Node) -> None:
     missing = node.plan(branch="999", version="")
     assert "no stream nvidia-driver:999-open; it has 570" in missing.problems[0]["what"]
     version = node.plan(branch="580", version="580.1.1")
-    assert "it has 570.172.08, 580.95.05, 580.105.08" in version.problems[0]["what"]
+    assert "it has 570.148.08, 580.95.05, 580.105.08" in version.problems[0]["what"]
 
 
 def test_without_epel_the_remedy_names_it(node: Node, tmp_path: Path) -> None:
@@ -216,7 +234,27 @@ def test_without_epel_the_remedy_names_it(node: Node, tmp_path: Path) -> None:
     file.write_text(file.read_text() + "excludepkgs=dkms\n")
     failed = node.install(plan)
     assert failed["failed"]
+    assert "nvidia_driver_epel_url" in failed["msg"]
     assert "dnf install epel-release" in failed["msg"]
+
+
+def test_a_source_of_dkms_that_is_to_be_added_counts_in_a_simulation(
+    node: Node, repository: Path, tmp_path: Path
+) -> None:
+    plan = node.plan()
+    (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
+    cuda, epel = tmp_path / "cuda", tmp_path / "epel"
+    shutil.copytree(repository, cuda, ignore=shutil.ignore_patterns("dkms-*", "repodata"))
+    shutil.copytree(repository, epel, ignore=lambda _, names: [n for n in names if not n.startswith("dkms-")])
+    for one in (cuda, epel):
+        subprocess.run(["createrepo_c", "--quiet", str(one)], check=True, timeout=60)
+    node.settings["repository_url"] = f"file://{cuda}"
+    plan.stream = ""  # these indexes have no module
+    assert "nvidia_driver_epel_url" in node.install(plan, check=True)["msg"]
+    node.settings["dkms_repository_url"] = f"file://{epel}"
+    foretold = node.install(plan, check=True)
+    assert foretold["changes"]["dkms"] == ["", "3.4.1-1.el9"]
+    assert not list((node.host.root / "etc/yum.repos.d").iterdir())
 
 
 def test_a_source_that_is_not_configured_yet_is_simulated_and_one_that_is_down_is_said(

@@ -13,6 +13,8 @@ from ansible_collections.clusterctl.cluster.plugins.modules import rpm_packages,
 from tests.support import rpm_archive
 from tests.support.played_module import PlayedModule, result_of
 
+from clusterlab.sources import signing
+
 pytestmark = pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "gpg", "root")
 TOOLKIT = ["nvidia-container-toolkit", "libnvidia-container1"]
 LOCKS = "etc/dnf/plugins/versionlock.list"
@@ -115,13 +117,12 @@ def test_a_repository_is_written_with_its_pinned_key_and_read(
 ) -> None:
     signed = tmp_path / "signed"
     shutil.copytree(repository, signed)
-    key = rpm_archive.SigningKey.make(tmp_path / "gnupg")
-    key.sign_index(signed)
-    (tmp_path / "key.asc").write_bytes(key.public)
+    key = signing.ensure(repository.parent / "key")
+    (tmp_path / "key.asc").write_bytes(key.armored.read_bytes())
     (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
     wanted = {
         "name": "toolkit", "url": f"file://{signed}", "key_url": f"file://{tmp_path}/key.asc",
-        "key_fingerprints": [key.fingerprint], "signed": "index",
+        "key_fingerprints": [signing.fingerprint(key)], "signed": "index", "packages": ["*nvidia-container*"],
     }  # fmt: skip
     file = node.host.root / "etc/yum.repos.d/clusterctl-toolkit.repo"
     assert node.call(rpm_repository, check=True, **wanted)["changed"] is True
@@ -130,8 +131,11 @@ def test_a_repository_is_written_with_its_pinned_key_and_read(
     assert (foreign["code"], file.exists()) == ("packages.key-refused", False)
     assert node.call(rpm_repository, **wanted)["changed"] is True
     assert "repo_gpgcheck=1" in file.read_text()
+    assert "includepkgs=*nvidia-container*" in file.read_text()
     assert node.call(rpm_repository, **wanted)["changed"] is False
-    assert node.packages(*TOOLKIT, version="1.18.1")["changed"] is True
+    assert node.packages(*TOOLKIT, version="1.18.1", hold=False)["changed"] is True
+    other = node.packages("dkms", hold=False)
+    assert "could not be installed" in other["msg"]
 
     (signed / "repodata/repomd.xml.asc").write_text("no signature")
     file.write_text(file.read_text() + "# changed by hand\n")
@@ -143,7 +147,7 @@ def test_a_repository_that_is_there_already_is_adopted(node: Node, repository: P
     (tmp_path / "key.asc").write_text("never read")
     wanted = {
         "name": "toolkit", "url": f"file://{repository}/", "key_url": f"file://{tmp_path}/key.asc",
-        "key_fingerprints": ["AB" * 20], "signed": "packages",
+        "key_fingerprints": ["AB" * 20], "signed": "packages", "packages": [],
     }  # fmt: skip
     adopted = node.call(rpm_repository, **wanted)
     assert (adopted["changed"], adopted["adopted"]) == (
@@ -153,7 +157,9 @@ def test_a_repository_that_is_there_already_is_adopted(node: Node, repository: P
 
 def test_a_passwords_of_a_proxy_is_roots_alone_and_holds_are_on_record(node: Node) -> None:
     text = rpm_repository.content(
-        {"name": "cuda", "url": "http://depot/cuda/", "signed": "packages"}, "/key", "http://u:p@proxy:3128"
+        {"name": "cuda", "url": "http://depot/cuda/", "signed": "packages", "packages": []},
+        "/key",
+        "http://u:p@proxy:3128",
     )
     assert "proxy=http://u:p@proxy:3128" in text
     assert "gpgcheck=1\nrepo_gpgcheck=0" in text

@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_transaction import (
     Outcome,
     Transaction,
+    install,
     parse_table,
     simulate,
 )
@@ -124,6 +125,13 @@ def test_a_complaint_is_known_although_its_shell_ends_well(
     assert complaint in found[1]
     assert bool(found[1]) is bool(complaint)
     assert bool(found[0].changes) is not bool(complaint)
+
+
+def test_a_missing_plugin_is_no_cause() -> None:
+    plugin = "No matches found for the following disable plugin patterns: versionlock\n"
+    assert dnf_run.explain(f"{plugin}Error: dnf ended with -9\n") == "Error: dnf ended with -9"
+    code, _, error = install(lambda _: (-9, "", plugin), Transaction(["a"]))
+    assert (code, dnf_run.explain(error)) == (-9, "Error: dnf ended with -9")
 
 
 def test_kernels_are_packages_each_of_its_own_and_others_go_by_name() -> None:

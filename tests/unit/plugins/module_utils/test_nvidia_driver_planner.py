@@ -381,6 +381,49 @@ def test_computing_on_ubuntu_has_nvidia_smi_and_the_persistence_daemon(branch, f
     assert {name: made.packages[name] for name in names} == dict.fromkeys(names, version)
 
 
+@pytest.mark.parametrize(
+    ("source", "theirs", "stays"),
+    [
+        (
+            "cuda",
+            ["libnvidia-cfg1-580-server", "nvidia-firmware-580-server-580.95.05", "nvidia-utils-580-server"],
+            ["nvidia-fabricmanager-580"],
+        ),
+        (
+            "distribution",
+            [
+                "libnvidia-cfg1-580",
+                "nvidia-dkms-580-open",
+                "nvidia-firmware-580-580.95.05",
+                "nvidia-open-580",
+            ],
+            ["nvidia-fabricmanager-580", "libnvidia-nscq-580"],
+        ),
+    ],
+)
+def test_the_driver_of_ubuntus_other_source_gives_way_as_a_whole_with_the_operators_word(
+    source: str, theirs: list[str], stays: list[str]
+) -> None:
+    version, kernel = "580.95.05-0ubuntu0.22.04.1", BARE.kernels[0]
+    names = ["libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-utils-580", "nvidia-compute-utils-580"]
+    servers = ["nvidia-headless-no-dkms-580-server-open", "nvidia-utils-580-server"]
+    modules = f"linux-modules-nvidia-580-server-open-{kernel}"
+    node = replace(
+        BARE,
+        os=UBUNTU,
+        nvswitches=0,
+        installed={**BARE.installed, **dict.fromkeys([*theirs, *stays], version)},
+        available={key: [version] for key in (*names, *servers, modules)},
+        builds={modules: {version: Build("580.95.05", kernel)}},
+    )
+    request = replace(REQUEST, source=source, scope="compute")
+    (refused,) = plan(request, node).problems
+    assert "a driver that clusterctl did not install" in refused["what"]
+    made = plan(replace(request, existing="adopt"), node)
+    assert made.problems == []
+    assert made.remove == sorted(theirs)
+
+
 @given(
     installed=st.dictionaries(st.sampled_from(sorted(CUDA)), st.sampled_from(VERSIONS)),
     branch=st.sampled_from(["570", "580"]),

@@ -30,7 +30,7 @@ class Host:
         )
         self.flags = ""
         self.refuses = tmp_path / "refuses"
-        bin_ = tmp_path / "bin"
+        self.bin = bin_ = tmp_path / "bin"
         bin_.mkdir()
         scripts = {
             "docker": f"echo '{json.dumps(INFO)}'",
@@ -51,10 +51,10 @@ esac""",
         self.warnings: list[str] = []
         monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _, text: self.warnings.append(text))
 
-    def apply(self, **params: Any) -> dict[str, Any]:
+    def apply(self, *, check: bool = False, **params: Any) -> dict[str, Any]:
         """What the module answers."""
         (self._tmp / "unit").write_text(f"ExecStart=/usr/bin/dockerd {self.flags}\n", encoding="utf-8")
-        return called(module, {"path": str(self.file), **params}, self._tmp, self._capsys)
+        return called(module, {"path": str(self.file), **params}, self._tmp, self._capsys, check=check)
 
     def restarts(self) -> int:
         """How often Docker was restarted."""
@@ -81,6 +81,14 @@ def test_a_file_that_this_run_did_not_change_stays_when_docker_does_not_start(ho
     assert "its proxies were removed" in answer["msg"]
     assert "undone" not in answer["msg"]
     assert host.restarts() == 1
+
+
+def test_check_mode_foretells_the_restart_of_a_docker_that_comes_with_its_package(host: Host) -> None:
+    (host.bin / "systemctl").write_text("#!/bin/sh\necho MainPID=0\n", encoding="utf-8")
+    reason = ["its proxy settings change"]
+    foretold = host.apply(restart_for=reason, check=True)
+    assert (foretold["changed"], foretold["action"], foretold["because"]) == (True, "restart", reason)
+    assert not host.apply(restart_for=[], check=True)["changed"]
 
 
 def test_a_file_that_this_run_made_goes_when_docker_does_not_start_with_it(host: Host) -> None:
