@@ -146,7 +146,7 @@ def find_repository(root: Path, url: str, but_not: str = "") -> Repository | Non
 def repository_view(root: Path, url: str, another: str = "") -> Iterator[tuple[Path | None, str]]:
     """A directory with the repositories as they are to be, None where they are there already.
 
-    The name of the first one comes with it; both may be empty.
+    The name of the first one comes with it; each may be empty.
     """
     found = {one: find_repository(root, one) for one in (url, another) if one}
     absent = [one for one, there in found.items() if not there]

@@ -55,8 +55,7 @@ def refusals(
 
 def other_versions(changes: dict[str, Change], params: dict[str, Any]) -> dict[str, str]:
     """Parts of the driver that a transaction brings in another version than the driver's, by name."""
-    compat = params["compat"]
-    ours = matching(changes, compat["driver_packages"], compat["other_packages"])
+    ours = changed_driver_packages(changes, params["compat"])
     after = {name: changes[name][1] for name in ours if changes[name][1] and params["source"] == "cuda"}
     return {name: version for name, version in after.items() if upstream(version) != params["version"]}
 

@@ -41,13 +41,13 @@ def _common(version: str) -> list[RpmPackage]:
     branch, exact, evr = version.split(".", maxsplit=1)[0], f"3:{version}", f"3:{version}-1.el9"
     contents = {package.name: package.files for package in driver_packages.packages(version)}
     libraries = ("libcuda1", "libnvidia-cfg1", "libnvidia-nvvm4", "libnvidia-ptxjitcompiler1")
+    numbered = "" if driver_packages.is_unversioned(version) else f"-{branch}"  # as Debian's packages
     # The names without a number came with branch 580.
     manager, nscq = (
         ("nvidia-fabricmanager", "libnvidia-nscq")
         if int(branch) >= 580
         else ("nvidia-fabric-manager", f"libnvidia-nscq-{branch}")
     )
-    own = "" if driver_packages.is_unversioned(version) else f"-{branch}"  # of Debian's names
     parts = ("nvidia-driver-cuda-libs", "nvidia-kmod-common", "nvidia-persistenced", "libnvidia-ml")
     return [
         RpmPackage(
@@ -80,10 +80,10 @@ def _common(version: str) -> list[RpmPackage]:
         RpmPackage(
             manager,
             f"{version}-1",
-            files=contents[f"nvidia-fabricmanager{own}"],
+            files=contents[f"nvidia-fabricmanager{numbered}"],
             scripts=rpm_scripts.service("nvidia-fabricmanager.service"),
         ),
-        RpmPackage(nscq, f"{version}-1", files=contents[f"libnvidia-nscq{own}"]),
+        RpmPackage(nscq, f"{version}-1", files=contents[f"libnvidia-nscq{numbered}"]),
     ]
 
 
