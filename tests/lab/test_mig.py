@@ -100,6 +100,7 @@ def test_instances_stay_as_declared_when_the_driver_changes(declared: RunningLab
         file.write_text(f"{layout}nvidia_driver_version: {NEW}\n", encoding="utf-8")
         assert_planned_is_applied(declared, "--only", "driver")
         assert instances(declared) == INSTANCES
+        assert instances(declared) == INSTANCES
     finally:  # by a whole apply, and to the version of the group
         file.write_text(layout, encoding="utf-8")
         assert_planned_is_applied(declared)
