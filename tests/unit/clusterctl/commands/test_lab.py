@@ -82,7 +82,8 @@ def test_a_depot_of_another_image_or_with_other_contents_is_made_again(
 ) -> None:
     packages, registry = tmp_path / "home" / "packages", tmp_path / "registry"
     packages.mkdir(parents=True)
-    built = Artifacts("n", "new", TrainingImage(registry, "r", "t", "d"), Packages(packages, b"", "AB" * 20))
+    training, contents = TrainingImage(registry, "r", "t", "d"), Packages(packages, b"", "AB" * 20)
+    built = Artifacts("node", "registry", "new", training, contents)
     found = {
         "State": {"Running": True},
         "Config": {"Image": image},
