@@ -142,7 +142,14 @@ _WITH_WORDS = (
     Case(
         "job", "launch-samples-repeated", "gpu02", "the log of the process", "samples twice", ordinary=False
     ),
-    Case("job", "sharding-raises", "gpu01", "log", "cannot allocate memory of the shard", ordinary=False),
+    Case(
+        "job",
+        "sharding-raises",
+        "gpu01",
+        "reduce and broadcast",
+        "cannot allocate memory of the shard",
+        ordinary=False,
+    ),
 )
 
 
