@@ -45,8 +45,8 @@ def updates(process):
     # Not what looks at a view of its own, or only asks where the lists are.
     return words[0] == b'apt-get' and b'update' in words and not {b'-c', b'--print-uris'} & set(words)
 while not any(map(updates, pathlib.Path('/proc').glob('[0-9]*'))):
-    time.sleep(0.01)
-time.sleep(2)
+    time.sleep(0.01)  # no event shows another's process
+time.sleep(2)  # nor that it asked for the lock, which it tries once
 said.write_text('met')
 """
 

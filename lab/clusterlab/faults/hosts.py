@@ -145,11 +145,11 @@ rm -f {_PIPE}
 # Children that have ended, of a parent that does not ask how.
 _LEAVE_ZOMBIES = """
 systemctl is-active --quiet zombies || systemd-run --quiet --unit=zombies --collect \\
-    python3 -c 'import os, time
+    python3 -c 'import os, signal
 for _ in range(3):
     if os.fork() == 0:
         os._exit(0)
-time.sleep(1e8)
+signal.pause()
 '
 """
 _COLLECT_ZOMBIES = "if systemctl is-active --quiet zombies; then systemctl stop zombies; fi"
