@@ -36,9 +36,9 @@ OURS = {
     "strict": "True",
 }
 VIEW = "clusterctl-view"
-# Messages of dnf that mean that it could not read a repository.
-# Said on every host that has the plugin not yet, or no longer.
+# A warning of dnf on every host without the versionlock plugin.
 NO_PLUGIN = "No matches found for the following disable plugin patterns"
+# Messages of dnf that mean that it could not read a repository.
 UNREAD = ("Failed to download metadata", "Errors during downloading metadata", "Cannot download repomd.xml")
 
 
