@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import docker, hardware
 
 Scope = Literal["node", "gpu", "link"]
@@ -44,6 +45,12 @@ class FaultTarget:
     def is_running(self) -> bool:
         """Whether the host runs."""
         return bool(docker.inspect("container", [self.container])[0]["State"]["Running"])
+
+    def nothing_to_break(self, why: str, hint: str) -> ClusterctlError:
+        """The error where the host does not have what the fault is about (``lab.nothing-to-break``)."""
+        return ClusterctlError(
+            why, code="lab.nothing-to-break", where=self.node, hint=hint, exit_code=EXIT_USAGE
+        )
 
 
 @dataclass(frozen=True)

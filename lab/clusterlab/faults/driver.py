@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.hardware import Hardware
 
@@ -18,12 +17,9 @@ UNIT = "nvidia-fabricmanager.service"
 def require_running(target: FaultTarget) -> None:
     """Raises ClusterctlError (``lab.nothing-to-break``) if there is none to break."""
     if state(target) != "active":
-        raise ClusterctlError(
+        raise target.nothing_to_break(
             "Fabric Manager does not run here",
-            code="lab.nothing-to-break",
-            where=target.node,
-            hint="Apply the site first, on nodes with NVSwitches: --hardware hgx-a100-80gb.",
-            exit_code=EXIT_USAGE,
+            "Apply the site first, on nodes with NVSwitches: --hardware hgx-a100-80gb.",
         )
 
 
@@ -90,12 +86,9 @@ def hide_gpu(target: FaultTarget) -> None:
 
     def hide(node: Hardware) -> Hardware:
         if not node.gpus:
-            raise ClusterctlError(
+            raise target.nothing_to_break(
                 "there is no GPU that could be kept from containers",
-                code="lab.nothing-to-break",
-                where=target.node,
-                hint="Name a node with GPUs; clusterctl lab status lists them.",
-                exit_code=EXIT_USAGE,
+                "Name a node with GPUs; clusterctl lab status lists them.",
             )
         node.toolkit_hides = [node.gpus[-1].index]
         return node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import change, restore
@@ -16,12 +15,8 @@ def keep_apart(target: FaultTarget) -> None:
     """Keep the GPU out of the fabric. Raises ClusterctlError (``lab.nothing-to-break``) if there is none."""
     node = hardware.load(target.hardware_file)
     if node.gpu_model is None or not node.nvswitches or node.gpu_model.architecture in WITHOUT_FABRIC:
-        raise ClusterctlError(
-            "its GPUs report no NVLink fabric",
-            code="lab.nothing-to-break",
-            where=target.node,
-            hint=f"Bring up a lab whose GPUs do: --hardware {HARDWARE}.",
-            exit_code=EXIT_USAGE,
+        raise target.nothing_to_break(
+            "its GPUs report no NVLink fabric", f"Bring up a lab whose GPUs do: --hardware {HARDWARE}."
         )
 
     def part(one: SimulatedGpu) -> None:

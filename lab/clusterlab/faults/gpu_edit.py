@@ -35,12 +35,9 @@ def restore(target: FaultTarget, *fields: str) -> None:
 def nvlink_of(target: FaultTarget, one: SimulatedGpu, number: int) -> SimulatedNvLink:
     """That NVLink of the GPU. Raises ClusterctlError (``lab.nothing-to-break``) where it has none."""
     if len(one.nvlinks) <= number:
-        raise ClusterctlError(
+        raise target.nothing_to_break(
             f"GPU {one.index} has no NVLink {number} to break",
-            code="lab.nothing-to-break",
-            where=target.node,
-            hint="Bring up a lab whose GPUs have NVLink: --hardware hgx-a100-80gb.",
-            exit_code=EXIT_USAGE,
+            "Bring up a lab whose GPUs have NVLink: --hardware hgx-a100-80gb.",
         )
     return one.nvlinks[number]
 

@@ -5,7 +5,6 @@ All are gone after a reboot.
 
 from __future__ import annotations
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import gpu_of
@@ -53,12 +52,9 @@ def write_sxid(target: FaultTarget) -> None:
     """Write the driver's line. Raises ClusterctlError (``lab.nothing-to-break``) without an NVSwitch."""
     switches = hardware.load(target.hardware_file).nvswitches
     if not switches:
-        raise ClusterctlError(
+        raise target.nothing_to_break(
             "there is no NVSwitch that could fail",
-            code="lab.nothing-to-break",
-            where=target.node,
-            hint="Bring up a lab whose nodes have NVSwitches: --hardware hgx-a100-80gb.",
-            exit_code=EXIT_USAGE,
+            "Bring up a lab whose nodes have NVSwitches: --hardware hgx-a100-80gb.",
         )
     address = switches[0].pci_address
     line = f"nvidia-nvswitch0: SXid (PCI:{address}): {SXID}, Fatal, Link 30 LTSSM Fault Up"
@@ -69,12 +65,9 @@ def write_adapter_power(target: FaultTarget) -> None:
     """Write its driver's line. Raises ClusterctlError (``lab.nothing-to-break``) without an adapter."""
     adapters = hardware.load(target.hardware_file).hcas
     if not adapters:
-        raise ClusterctlError(
+        raise target.nothing_to_break(
             "there is no adapter that could lack power",
-            code="lab.nothing-to-break",
-            where=target.node,
-            hint="Bring up a lab whose nodes have adapters: --hardware hgx-a100-80gb.",
-            exit_code=EXIT_USAGE,
+            "Bring up a lab whose nodes have adapters: --hardware hgx-a100-80gb.",
         )
     line = (
         f"mlx5_core {adapters[0].pci_address}: mlx5_pcie_event:301:(pid 7): "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import change, restore
@@ -15,12 +14,9 @@ def inject(target: FaultTarget) -> None:
     def on(one: SimulatedGpu) -> None:
         model = hardware.load(target.hardware_file).gpu_model
         if model is None or not model.mig_capable:
-            raise ClusterctlError(
+            raise target.nothing_to_break(
                 f"GPU {one.index} knows no MIG",
-                code="lab.nothing-to-break",
-                where=target.node,
-                hint="Bring up a lab whose GPUs know it: --hardware hgx-a100-80gb.",
-                exit_code=EXIT_USAGE,
+                "Bring up a lab whose GPUs know it: --hardware hgx-a100-80gb.",
             )
         one.mig_override = True
 

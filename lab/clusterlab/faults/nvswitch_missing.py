@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab.faults import driver
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.hardware import Hardware
@@ -24,12 +23,9 @@ def bring_back(target: FaultTarget) -> None:
 def _set(target: FaultTarget, state: Literal["present", "missing"]) -> None:
     def edit(node: Hardware) -> Hardware:
         if not node.nvswitches:
-            raise ClusterctlError(
+            raise target.nothing_to_break(
                 "there is no NVSwitch to break",
-                code="lab.nothing-to-break",
-                where=target.node,
-                hint="Bring up a lab whose servers have NVSwitches: --hardware hgx-a100-80gb.",
-                exit_code=EXIT_USAGE,
+                "Bring up a lab whose servers have NVSwitches: --hardware hgx-a100-80gb.",
             )
         node.nvswitches[-1].state = state
         return node

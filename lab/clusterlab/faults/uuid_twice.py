@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import gpu_of, restore
 from clusterlab.hardware import Hardware
@@ -15,12 +14,9 @@ def inject(target: FaultTarget) -> None:
         one = gpu_of(node, target)
         others = [gpu for gpu in node.gpus if gpu.index != one.index]
         if not others:
-            raise ClusterctlError(
+            raise target.nothing_to_break(
                 f"GPU {one.index} is the only one: there is no UUID that it could share",
-                code="lab.nothing-to-break",
-                where=target.node,
-                hint="Bring up a lab whose servers have several GPUs: --hardware hgx-a100-80gb.",
-                exit_code=EXIT_USAGE,
+                "Bring up a lab whose servers have several GPUs: --hardware hgx-a100-80gb.",
             )
         one.uuid = next((gpu for gpu in others if gpu.index > one.index), others[0]).uuid
         return node
