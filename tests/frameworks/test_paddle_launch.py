@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.paddle
-SMALL = {
-    "samples": 16, "batch": 8, "epochs": 3, "seed": 1, "limit_each_s": 60, "limit_s": 60, "secret": "s3cret",
-}  # fmt: skip
+SMALL = {"samples": 16, "batch": 8, "epochs": 3, "seed": 1, "limit_each_s": 60, "limit_s": 60}
 # A user who forgets the sampler: every process reads everything.
 FORGETS = """
 import pathlib, paddle_launch

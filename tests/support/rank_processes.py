@@ -44,6 +44,8 @@ def run_job(
     ]
     specs = [{"rank": rank, "environment": {**common, **own_words[rank]}} for rank in range(ranks)]
     (directory / "arguments.json").write_text(json.dumps(arguments))
+    # All of one directory: they share their keys.
+    (directory / "keys.json").write_text(json.dumps(dict.fromkeys(map(str, range(ranks)), "of all")))
     (directory / "job.json").write_text(json.dumps({"program": program, "timeout_s": 60, "ranks": specs}))
     supervisor = [sys.executable, str(directory / "supervise.py"), str(directory)]
     ended = subprocess.run(supervisor, check=False, timeout=90)

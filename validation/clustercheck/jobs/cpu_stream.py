@@ -153,7 +153,7 @@ def measure_all(
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: seconds, limit_each_s, limit_s, secret. ``without`` is why nothing was measured."""
+    """Arguments: seconds, limit_each_s, limit_s. ``without`` is why nothing was measured."""
     verdict: dict[str, Any] = {"ok": True, "because": "", "without": "", "numa": {}}
     try:
         numpy = importlib.import_module("numpy")

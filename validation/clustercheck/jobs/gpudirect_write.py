@@ -51,7 +51,7 @@ def find_ways(helped: str, peermem: Sequence[Path] = PEERMEM) -> tuple[list[list
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: pairs (by rank: gpu, device, port, gid), iterations, limit_each_s, limit_s, secret.
+    """Arguments: pairs (by rank: gpu, device, port, gid), iterations, limit_each_s, limit_s.
 
     ``without`` is the reason why this node has no perftest, ``unable`` why its perftest cannot measure.
     """

@@ -1,9 +1,9 @@
 """Connects ranks without a framework: they exchange values over TCP and start the first rank's commands.
 
-Shipped to the node with rank.py: stdlib only. A peer proves that it knows the run's secret, which is in the
-job's arguments, readable only by root; until then it is a stranger. What a peer says is its word: whoever
-uses it checks it. As a program it is what Open MPI calls in place of ssh: ``python meeting.py HOST COMMAND
-...`` makes the rank at HOST start the command, and exits with its code.
+Shipped to the node with rank.py: stdlib only. Each two ranks have a key that no other rank has, in a file
+that only root reads; until a peer proves that it knows theirs, it is a stranger. What a peer says is its
+word: whoever uses it checks it. As a program it is what Open MPI calls in place of ssh: ``python meeting.py
+HOST COMMAND ...`` makes the rank at HOST start the command, and exits with its code.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ TICK_S = 5.0
 MAX_VALUE = 64 * 1024  # bytes of what one rank says
 MAX_PROOF = 1024  # bytes of a stranger's message
 STRANGERS = 256  # who may prove themselves at a time
-# By address: the port at which its rank starts commands, and the token without which it does not.
-AGENTS_FILE = "agents.json"
+RETRY_S = 0.2  # no event shows when a starting peer listens
+# By each other rank: the key that it and this rank alone have.
+KEYS_FILE = "keys.json"
 
 
 class MeetingError(Exception):
@@ -79,9 +80,15 @@ class Connection:
         self._socket.close()
 
 
-def sign(secret: str, nonce: str, what: str) -> str:
-    """The proof of knowing the secret, for a nonce."""
-    return hmac.new(secret.encode(), f"{nonce} {what}".encode(), hashlib.sha256).hexdigest()
+def sign(key: str, nonce: str, what: str) -> str:
+    """The proof of knowing the key, for a nonce."""
+    return hmac.new(key.encode(), f"{nonce} {what}".encode(), hashlib.sha256).hexdigest()
+
+
+def read_keys(directory: Path) -> dict[str, str]:
+    """This rank's keys, by the other ranks. Raises OSError, ValueError."""
+    keys: dict[str, str] = json.loads((directory / KEYS_FILE).read_text(encoding="utf-8"))
+    return keys
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -93,30 +100,38 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def connect(address: str, port: int, secret: str, what: str, limit_s: float | None = None) -> Connection:
-    """A connection to the listener there, as soon as it listens. Raises MeetingError."""
+def connect(address: str, port: int, key: str, what: str, limit_s: float | None = None) -> Connection:
+    """A connection to the listener there, as soon as it lets this one in. Raises MeetingError."""
     end = time.monotonic() + (CONNECT_S if limit_s is None else limit_s)
     while True:
+        line = None
         try:
-            line = Connection(socket.create_connection((address, port), timeout=5))
-            break
-        except OSError as error:
+            line = Connection(socket.create_connection((address, port), timeout=TICK_S))
+            nonce = str(line.receive(max(TICK_S, end - time.monotonic())))
+            line.send({"what": what, "proof": sign(key, nonce, what)})
+            line.receive(max(TICK_S, end - time.monotonic()))
+        except (OSError, MeetingError) as error:
+            if line is not None:
+                line.close()
             if time.monotonic() > end:
                 raise MeetingError(f"{address}:{port} cannot be reached: {error}") from None
-            time.sleep(0.2)  # no event shows when a starting peer listens
-    nonce = str(line.receive(CONNECT_S))
-    line.send({"what": what, "proof": sign(secret, nonce, what)})
-    return line
+            time.sleep(RETRY_S)
+        else:
+            return line
 
 
 class Door:
-    """Lets in who knows the secret, with what it is there for; silent strangers hold up nobody."""
+    """Lets in who knows a key, with what it is there for; silent strangers hold up nobody."""
 
-    def __init__(self, listener: socket.socket, secret: str, most: int = MAX_PROOF) -> None:
-        """``most``: bytes of what a stranger says, with what it is there for."""
-        self._listener, self._secret, self._most = listener, secret, most
+    def __init__(
+        self, listener: socket.socket, key_of: Callable[[str], str | None], most: int = MAX_PROOF
+    ) -> None:
+        """``key_of`` what a stranger is there for, if there is such a thing; ``most`` bytes say what."""
+        self._listener, self._key_of, self._most = listener, key_of, most
         self._let_in: queue.Queue[tuple[Connection, str]] = queue.Queue()
-        self._room = threading.Semaphore(STRANGERS)
+        self._strangers: dict[socket.socket, None] = {}  # in the order in which they came
+        self._lock = threading.Lock()
+        self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def next(self, limit_s: float | None = None) -> tuple[Connection, str] | None:
@@ -127,66 +142,76 @@ class Door:
 
     def close(self) -> None:
         """Let in nobody else."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
         self._listener.close()
 
     def _serve(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
+        while not self._closed:
+            with suppress(OSError, RuntimeError):  # a connection that ended already; no thread more
                 connection, _ = self._listener.accept()
-                if self._room.acquire(blocking=False):
-                    threading.Thread(target=self._prove, args=(connection,), daemon=True).start()
-                else:
-                    connection.close()
+                self._admit(connection)
+                threading.Thread(target=self._prove, args=(connection,), daemon=True).start()
+
+    def _admit(self, connection: socket.socket) -> None:
+        """Among the strangers, in place of the one who is silent longest."""
+        with self._lock:
+            self._strangers[connection] = None
+            if len(self._strangers) > STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
 
     def _prove(self, connection: socket.socket) -> None:
         line, nonce = Connection(connection, self._most), secrets.token_hex(16)
         what = None
-        try:
-            with suppress(MeetingError, OSError, AttributeError, ValueError):
-                line.send(nonce)
-                request = line.receive(TICK_S)
-                if hmac.compare_digest(str(request.get("proof")).encode(), self._proof(nonce, request)):
-                    what = str(request["what"])
-        finally:
-            self._room.release()
-        if what is None:
+        with suppress(MeetingError, OSError, AttributeError, ValueError):
+            line.send(nonce)
+            request = line.receive(TICK_S)
+            asked = str(request.get("what"))
+            key = self._key_of(asked)
+            if key is not None and hmac.compare_digest(
+                str(request.get("proof")).encode(), sign(key, nonce, asked).encode()
+            ):
+                what = asked
+        with self._lock:
+            is_here = connection in self._strangers
+            self._strangers.pop(connection, None)
+        if what is None or not is_here:
             line.close()
-        else:
-            line.most = MAX_VALUE
+            return
+        line.most = MAX_VALUE
+        with suppress(OSError):
+            line.send("come in")
             self._let_in.put((line, what))
-
-    def _proof(self, nonce: str, request: Mapping[str, Any]) -> bytes:
-        return sign(self._secret, nonce, str(request.get("what"))).encode()
 
 
 class Meeting:
-    """All ranks, connected through the first one."""
+    """All ranks, connected through the first one. ``keys`` are this rank's, by the other ranks."""
 
-    def __init__(self, rank: int, size: int, master: tuple[str, int], secret: str) -> None:
+    def __init__(self, rank: int, size: int, master: tuple[str, int], keys: Mapping[str, str]) -> None:
         self.rank, self.size = rank, size
         self._peers: dict[int, Connection] = {}
         if rank:
-            self._peers[0] = connect(*master, secret, str(rank))
+            self._peers[0] = connect(*master, keys["0"], str(rank))
             self._peers[0].most = size * MAX_VALUE
         elif size > 1:
-            self._wait_for_all(Door(listen(*master), secret))
+            self._wait_for_all(Door(listen(*master), keys.get))
 
     def _wait_for_all(self, door: Door) -> None:
         end = time.monotonic() + CONNECT_S
-        ranks = {str(rank): rank for rank in range(1, self.size)}
         while len(self._peers) < self.size - 1:
             came = door.next(end - time.monotonic())
             if came is None:
-                missing = sorted(set(ranks.values()) - set(self._peers))
+                missing = sorted(set(range(1, self.size)) - set(self._peers))
                 door.close()
                 raise MeetingError(f"rank {missing[0]} did not connect within {CONNECT_S:.0f} s")
-            line, what = came
-            if what in ranks and ranks[what] not in self._peers:
-                self._peers[ranks[what]] = line
-            else:
-                line.close()
+            line, rank = came
+            if int(rank) in self._peers:
+                self._peers[int(rank)].close()  # it gave up that connection before it was let in
+            self._peers[int(rank)] = line
         door.close()
 
     def exchange(self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None) -> list[Any]:
@@ -204,15 +229,6 @@ class Meeting:
             peer.send(values)
         return values
 
-    def tell_first(
-        self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None
-    ) -> list[Any] | None:
-        """Tells the first rank alone, which gets the values of all others; None on these."""
-        if self.rank:
-            self._peers[0].send(value)
-            return None
-        return self._hear(limit_s, tick)
-
     def _hear(self, limit_s: float, tick: Callable[[], None]) -> list[Any]:
         end = time.monotonic() + limit_s
         return [
@@ -221,14 +237,10 @@ class Meeting:
 
 
 class CommandServer:
-    """Starts commands for the first rank until it is closed; those still running are then killed.
+    """Starts commands for the first rank, by ``key``, until it is closed; running ones are then killed."""
 
-    ``token`` is known to the first rank and this one alone: with the run's secret every rank could have
-    commands started on every node.
-    """
-
-    def __init__(self, address: str, port: int, token: str) -> None:
-        self._door = Door(listen(address, port), token, MAX_VALUE)
+    def __init__(self, address: str, port: int, key: str) -> None:
+        self._door = Door(listen(address, port), lambda _command: key, MAX_VALUE)
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()  # a command that starts during close would not be killed
         self._closed = False
@@ -271,8 +283,9 @@ def main(argv: Sequence[str]) -> int:
     host, *command = argv
     here = Path(__file__)
     arguments = json.loads(here.with_name("arguments.json").read_text(encoding="utf-8"))
-    port, token = json.loads(here.with_name(AGENTS_FILE).read_text(encoding="utf-8"))[host]
-    line = connect(host, int(port), str(token), " ".join(command))
+    ends = [end.rsplit(":", 1) for end in os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")]
+    rank = [address for address, _ in ends].index(host)
+    line = connect(host, int(ends[rank][1]), read_keys(here.parent)[str(rank)], " ".join(command))
     return int(line.receive(float(arguments["limit_s"])))
 
 

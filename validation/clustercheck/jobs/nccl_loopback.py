@@ -28,7 +28,7 @@ join = nccl_tests.join
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret.
+    """Arguments: least and most (bytes), iterations, warmup, limit_each_s, limit_s.
 
     ``without`` is the reason why nothing ran on this node; ``nccl_log`` is what NCCL said of its transports.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -58,7 +57,8 @@ class MeetingWorld:
         self.endpoints = [(host, int(each)) for host, each in ends]
         host, port = os.environ["PADDLE_MASTER"].rsplit(":", 1)
         progress.set_phase("meeting the other nodes", collective=True)
-        self.meeting = meeting.Meeting(self.rank, self.size, (host, int(port)), str(arguments["secret"]))
+        self.keys = meeting.read_keys(Path())
+        self.meeting = meeting.Meeting(self.rank, self.size, (host, int(port)), self.keys)
 
     def describe(self) -> dict[str, Any]:
         """What every verdict records about where it was measured."""
@@ -89,12 +89,6 @@ class MeetingWorld:
     def wait(self, phase: str) -> None:
         """Wait until every node is here."""
         self.exchange(None, phase, lambda value: value)
-
-    def tell_first(self, value: Any, phase: str) -> list[Any] | None:
-        """Tells the first node alone, which gets the values of all others; None on these."""
-        self.set_phase(phase, collective=True)
-        limit_s = float(self.arguments["limit_s"])
-        return self.meeting.tell_first(value, limit_s, lambda: self.set_phase(phase, collective=True))
 
     def barrier(self) -> None:
         """Wait until every node is here, at the end."""
@@ -246,7 +240,7 @@ def read_node(value: Any) -> Node:
 
 
 def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret, and
+    """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, and
     variables (the names of those that the settings give the ranks).
 
     ``without`` is the reason why nothing ran here, ``without_mpi`` why no node can run anything across nodes:
@@ -279,13 +273,10 @@ def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
     """Rank 0 runs mpirun, the others start what it requests."""
     found: dict[str, Any] = {}
-    token = secrets.token_hex(32)
-    starter = meeting.CommandServer(world.address, world.port, token) if world.rank else None
+    starter = meeting.CommandServer(world.address, world.port, world.keys["0"]) if world.rank else None
     try:
-        tokens = world.tell_first(token, "getting ready for Open MPI")
-        if tokens is not None:
-            write_agents(world.endpoints[1:], tokens)
-        for name in arguments["collectives"] if tokens is not None else ():
+        world.wait("getting ready for Open MPI")
+        for name in arguments["collectives"] if not world.rank else ():
             file = Path(f"across-{name}.json").absolute()
             program = make_command(f"{name}_perf_mpi", arguments, 1, file)
             environment = make_mpi_environment(nodes)
@@ -300,15 +291,6 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
         if starter is not None:
             starter.close()
     return found
-
-
-def write_agents(endpoints: Sequence[tuple[str, int]], tokens: Sequence[Any]) -> None:
-    """For the agent that Open MPI calls, who reads it as this rank's user alone."""
-    agents = {host: [port, str(token)] for (host, port), token in zip(endpoints, tokens)}
-    file = Path(meeting.__file__).with_name(meeting.AGENTS_FILE)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(agents, stream)
 
 
 def find_shared_variables(nodes: Sequence[Node]) -> list[str]:

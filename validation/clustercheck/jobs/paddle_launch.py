@@ -80,7 +80,7 @@ def read_node(value: Any) -> tuple[int, int]:
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: samples and batch (per process), epochs, seed, limit_each_s, limit_s, secret.
+    """Arguments: samples and batch (per process), epochs, seed, limit_each_s, limit_s.
 
     One sample fewer than the processes could share equally: one is trained on twice.
     """

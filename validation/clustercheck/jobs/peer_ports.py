@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,20 +59,20 @@ def list_partners(rank: int, size: int, most: int) -> tuple[list[int], list[int]
 
 
 def run(world: EndpointWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: peers (how many a rank connects to), limit_s, secret. The verdict has each one's error.
+    """Arguments: peers (how many a rank connects to), limit_s. The verdict has each one's error.
 
     A rank ends when all expected ones have connected or its time limit passed: seconds on a healthy cluster.
     """
     address, port = world.endpoints[world.rank]
     listener = meeting.listen(address, port)
     after, before = list_partners(world.rank, len(world.endpoints), int(arguments["peers"]))
-    limit_s, secret = float(arguments["limit_s"]), str(arguments["secret"])
+    limit_s, keys = float(arguments["limit_s"]), meeting.read_keys(Path())
     world.set_phase(PHASE, collective=True)
     started_at = time.time()
-    door = meeting.Door(listener, secret)
+    door = meeting.Door(listener, keys.get)
     with contextlib.closing(door), ThreadPoolExecutor(max(1, len(after))) as pool:
         attempts = {
-            peer: pool.submit(_try_connect, world.endpoints[peer], world.rank, secret, limit_s)
+            peer: pool.submit(_try_connect, world.endpoints[peer], world.rank, keys[str(peer)], limit_s)
             for peer in after
         }
         connected = _accept_peers(door, before, limit_s)
@@ -81,10 +82,10 @@ def run(world: EndpointWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"ok": True, "because": "", "reached": reached, "heard": sorted(connected), "listened": listened}
 
 
-def _try_connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: float) -> str:
+def _try_connect(endpoint: tuple[str, int], rank: int, key: str, limit_s: float) -> str:
     """Why this peer cannot be reached, empty if it can."""
     try:
-        line = meeting.connect(*endpoint, secret, str(rank), limit_s)
+        line = meeting.connect(*endpoint, key, str(rank), limit_s)
         line.close()
     except (OSError, meeting.MeetingError) as error:
         return str(error)

@@ -76,7 +76,7 @@ def measure_place(
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: places (by rank: name of the node; its paths, each with where it is here), size_bytes,
-    limit_each_s, limit_s, secret. ``without`` is why fio cannot run.
+    limit_each_s, limit_s. ``without`` is why fio cannot run.
     """
     verdict: dict[str, Any] = {"ok": True, "because": "", "without": "", "places": {}}
     if not shutil.which(PROGRAM):

@@ -238,7 +238,9 @@ class DockerLauncher:
         # Recorded before the request: a start that is interrupted has a name to be removed by.
         with self._lock:
             self._running[node] = container
-        request = make_start_request(spec, report, ranks, container, run_id=self._run_id, files=files)
+        request = make_start_request(
+            spec, report, ranks, container, run_id=self._run_id, files=files, world=len(placement.ranks)
+        )
         try:
             answer = self._agent.ask(node, request, StartAnswer, START_S)
         except (NodeUnreachableError, NodeActionError) as error:

@@ -33,7 +33,7 @@ class JobSpec:
     ``alone``: one rank per GPU, each by itself; a rank or node that fails does not stop the others.
     ``framework`` is paddle or torch. A node runs at most ``ranks_per_node`` ranks; None means one per GPU.
     ``nccl_log``: collect NCCL's log of its transports from every rank. A node with more GPUs than its
-    ``gpu_limits`` is not used.
+    ``gpu_limits`` is not used. ``secret``: with one rank per node, of it each two ranks' key is made.
     """
 
     name: str
@@ -51,6 +51,7 @@ class JobSpec:
     nccl_log: bool = False
     gpu_limits: Mapping[str, int] = field(default_factory=dict)
     site_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    secret: str = field(default="", repr=False)
 
     def container_on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import getpass
+import hashlib
+import hmac
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -56,8 +58,11 @@ def make_start_request(
     *,
     run_id: str,
     files: Mapping[str, str],
+    world: int,
 ) -> dict[str, Any]:
-    """``files`` are the job's programs and arguments, as `encode_files` gives them."""
+    """``files`` are the job's programs and arguments, as `encode_files` gives them, ``world`` how many ranks
+    there are.
+    """
     image, container_arguments = spec.container_on(report.node)
     job = {
         "program": Path(spec.program).stem,
@@ -65,6 +70,10 @@ def make_start_request(
         "alone": spec.alone,
         "ranks": [{"rank": place.rank, "environment": dict(place.environment)} for place in ranks],
     }
+    own = {"job.json": _encode(json.dumps(job))}
+    if spec.secret:
+        (place,) = ranks
+        own["keys.json"] = _encode(json.dumps(make_keys(spec.secret, place.rank, world)))
     return {
         "action": "start",
         "run": run_id,
@@ -82,7 +91,7 @@ def make_start_request(
             "clusterctl.rank": ",".join(map(str, container.ranks)),
             "clusterctl.by": name_operator(),
         },
-        "files": {**files, "job.json": _encode(json.dumps(job))},
+        "files": {**files, **own},
     }
 
 
@@ -103,6 +112,15 @@ def encode_files(spec: JobSpec, jobs: Path) -> dict[str, str]:
     sources = [path for path in sorted(jobs.rglob("*.py")) if path != jobs / "__init__.py"]
     files = {path.relative_to(jobs).as_posix(): _encode(path.read_text(encoding="utf-8")) for path in sources}
     return files | {"arguments.json": _encode(json.dumps(dict(spec.arguments)))}
+
+
+def make_keys(secret: str, rank: int, world: int) -> dict[str, str]:
+    """By each other rank, as text: the key that it and this rank alone have of each other, in hex."""
+    pairs = {other: f"{min(rank, other)} {max(rank, other)}" for other in range(world) if other != rank}
+    return {
+        str(other): hmac.new(secret.encode(), pair.encode(), hashlib.sha256).hexdigest()[:32]
+        for other, pair in pairs.items()
+    }
 
 
 def name_operator() -> str:

@@ -91,7 +91,7 @@ class JobRunner:
         timeout_s: float | None = None,
         container_arguments: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Evidence:
-        """The same for one rank per node; the ranks use a secret of their own to connect to each other.
+        """The same for one rank per node; each two ranks have a key of their own to connect by.
 
         ``arguments_for`` gives those of the nodes that are left; ``least`` is 1 where a node measures itself.
         """
@@ -102,11 +102,17 @@ class JobRunner:
                 **self.suite.jobs[job].arguments,
                 **arguments_for(nodes),
                 "variables": sorted(names),
-                "secret": secrets.token_hex(16),
             }
             more = {node: each for node, each in (container_arguments or {}).items() if node in nodes}
             return evidence, self.launch(
-                evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s, more_arguments=more
+                evidence,
+                job,
+                nodes,
+                arguments,
+                ranks_per_node=1,
+                timeout_s=timeout_s,
+                more_arguments=more,
+                secret=secrets.token_hex(16),
             )
 
         return self.run_without_failing(evidence, job, nodes, launch, least=least)
@@ -123,11 +129,12 @@ class JobRunner:
         environment: RankEnvironment | None = None,
         timeout_s: float | None = None,
         more_arguments: Mapping[str, tuple[str, ...]] | None = None,
+        secret: str = "",
     ) -> JobOutcome | str:
         """The job's outcome, or why there is none.
 
         ``name`` is its name if it runs more than once; ``timeout_s`` replaces the suite's time limit;
-        ``more_arguments`` are of the containers, by node.
+        ``more_arguments`` are of the containers, by node; with a ``secret`` each two ranks have a common key.
         """
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
         settings = {node: evidence.spec.settings_of(node) for node in nodes}
@@ -156,6 +163,7 @@ class JobRunner:
                 node: expected for node in nodes if (expected := _count_devices(evidence, node)) is not None
             },
             site_environment={node: each.environment for node, each in settings.items() if each.environment},
+            secret=secret,
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

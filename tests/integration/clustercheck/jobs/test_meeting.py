@@ -24,6 +24,7 @@ from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.jobs import meeting
 from clustercheck.jobs import rdma_write as rdma_job
+from clustercheck.launch.requests import make_keys
 from clustercheck.model import Subject, Verdict
 from clustercheck.samples import sample
 from clustercheck.samples.nccl_tests import table
@@ -32,7 +33,7 @@ from clustercheck.samples.rdma import write_text
 JOBS = Path(meeting.__file__).parent
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go
 ASKED = {
-    "secret": "s3cret", "limit_s": 60, "limit_each_s": 20, "collectives": ["all_reduce"], "least": 8,
+    "limit_s": 60, "limit_each_s": 20, "collectives": ["all_reduce"], "least": 8,
     "most": 64, "iterations": 2, "warmup": 1,
 }  # fmt: skip
 
@@ -50,7 +51,7 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
     master = (ADDRESSES[0], free_port())
 
     def rank(number: int) -> list[list[Any]]:
-        group = meeting.Meeting(number, 3, master, "s3cret")
+        group = meeting.Meeting(number, 3, master, make_keys("s3cret", number, 3))
         return [group.exchange([number, word], 20) for word in ("one", "two")]
 
     with ThreadPoolExecutor(3) as pool:
@@ -60,17 +61,58 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
 
 def lone_door() -> tuple[meeting.Door, int]:
     listener = meeting.listen(ADDRESSES[0], 0)
-    return meeting.Door(listener, "s3cret"), listener.getsockname()[1]
+    return meeting.Door(listener, {"1": "s3cret", "2": "of rank 2"}.get), listener.getsockname()[1]
 
 
-def test_a_peer_without_the_secret_is_refused_without_delay() -> None:
+@pytest.mark.parametrize(("rank", "key"), [("1", "another"), ("2", "s3cret"), ("3", "s3cret"), ("3", "")])
+def test_a_peer_comes_in_by_its_own_key_alone(rank: str, key: str) -> None:
     door, port = lone_door()
     with contextlib.closing(door):
-        meeting.connect(ADDRESSES[0], port, "another", "echo stolen")
-        meeting.connect(ADDRESSES[0], port, "s3cret", "echo mine")
+        with pytest.raises(meeting.MeetingError, match="a peer disconnected"):
+            meeting.connect(ADDRESSES[0], port, key, rank, 0)
+        meeting.connect(ADDRESSES[0], port, "s3cret", "1")
         came = door.next(20)
-        assert came is not None and came[1] == "echo mine"
-        assert door.next(0.2) is None
+        assert came is not None and came[1] == "1"
+        assert door.next(0) is None
+
+
+def test_the_longest_silent_strangers_make_room_for_who_has_a_key() -> None:
+    door, port = lone_door()
+    with contextlib.ExitStack() as stack:
+        stack.callback(door.close)
+        strangers = [
+            stack.enter_context(socket.create_connection((ADDRESSES[0], port)))
+            for _ in range(meeting.STRANGERS + 40)
+        ]
+        stack.callback(meeting.connect(ADDRESSES[0], port, "s3cret", "1").close)
+        came = door.next(0)
+        assert came is not None and came[1] == "1"
+        assert len(strangers[0].recv(1024)) > 0  # the nonce, and then the end
+        assert strangers[0].recv(1024) == b""
+
+
+def test_of_a_rank_that_comes_twice_the_later_connection_is_heard() -> None:
+    port, keys = free_port(), make_keys("s3cret", 0, 3)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(meeting.Meeting, 0, 3, (ADDRESSES[0], port), keys)
+        lines = [meeting.connect(ADDRESSES[0], port, keys[rank], rank) for rank in ("1", "1", "2")]
+        group = first.result(60)
+        for line in lines[1:]:
+            line.send("here")
+        assert group.exchange("first", 20) == ["first", "here", "here"]
+        with pytest.raises((meeting.MeetingError, OSError)):
+            lines[0].receive(20)
+        for line in lines:
+            line.close()
+
+
+def test_each_two_ranks_have_a_key_that_no_other_has() -> None:
+    keys = {rank: make_keys("s3cret", rank, 4) for rank in range(4)}
+    for rank, own in keys.items():
+        assert sorted(own) == sorted(str(other) for other in range(4) if other != rank)
+        assert all(keys[int(other)][str(rank)] == key for other, key in own.items())
+    assert len({key for own in keys.values() for key in own.values()}) == 6
+    assert set(keys[1].values()).isdisjoint(make_keys("another", 1, 4).values())
 
 
 @pytest.mark.parametrize(
@@ -106,34 +148,24 @@ def test_a_closed_door_leaves_its_port() -> None:
     meeting.listen(ADDRESSES[0], port).close()
 
 
-def test_the_runs_secret_starts_no_command(tmp_path: Path) -> None:
-    port = free_port()
-    starter = meeting.CommandServer(ADDRESSES[0], port, "its token")
+def test_only_the_first_ranks_key_starts_a_command(tmp_path: Path) -> None:
+    port, keys = free_port(), make_keys("s3cret", 1, 3)
+    starter = meeting.CommandServer(ADDRESSES[0], port, keys["0"])
     try:
-        line = meeting.connect(ADDRESSES[0], port, "s3cret", f"touch {tmp_path}/stolen")
-        with pytest.raises((meeting.MeetingError, OSError)):
-            line.receive(20)
-        assert meeting.connect(ADDRESSES[0], port, "its token", f"touch {tmp_path}/done").receive(20) == 0
+        with pytest.raises(meeting.MeetingError):
+            meeting.connect(ADDRESSES[0], port, keys["2"], f"touch {tmp_path}/stolen", 0)
+        assert meeting.connect(ADDRESSES[0], port, keys["0"], f"touch {tmp_path}/done").receive(20) == 0
     finally:
         starter.close()
     assert [path.name for path in tmp_path.iterdir()] == ["done"]
 
 
-def test_only_the_first_rank_hears_what_it_alone_is_told() -> None:
-    master = (ADDRESSES[0], free_port())
-    with ThreadPoolExecutor(3) as pool:
-        found = list(
-            pool.map(lambda rank: meeting.Meeting(rank, 3, master, "s3cret").tell_first(rank, 20), range(3))
-        )
-    assert found == [[1, 2], None, None]
-
-
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
     with pytest.raises(meeting.MeetingError, match="rank 1 did not connect"):
-        meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), "s3cret")
+        meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), {"1": "s3cret"})
     with pytest.raises(meeting.MeetingError, match="cannot be reached"):
-        meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), "s3cret")
+        meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), {"0": "s3cret"})
 
 
 def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> None:
@@ -191,6 +223,8 @@ def ranks(
         for source in JOBS.glob("*.py"):
             (directory / source.name).write_bytes(source.read_bytes())
         (directory / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
+        keys = make_keys("s3cret", rank, 2)
+        (directory / meeting.KEYS_FILE).write_text(json.dumps(keys), encoding="utf-8")
         environment = {
             "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_TRAINERS_NUM": "2", "PADDLE_MASTER": master, "HERE": f"node{rank}",
@@ -202,7 +236,7 @@ def ranks(
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
     if hostile >= 0:
         host, port = master.rsplit(":", 1)
-        group = meeting.Meeting(hostile, 2, (host, int(port)), str(arguments["secret"]))
+        group = meeting.Meeting(hostile, 2, (host, int(port)), make_keys("s3cret", hostile, 2))
         with contextlib.suppress(meeting.MeetingError, OSError):
             for number in itertools.count():
                 group.exchange(says(number) if callable(says) else says, 60)
@@ -384,7 +418,7 @@ def perftest(tmp_path: Path, **more: Any) -> tuple[dict[str, str], dict[str, Any
     ports = [{"device": f"mlx5_{number}", "port": 1, "gid": None} for number in range(2)]
     asked = {"ports": [ports, ports], "rounds": [[[0, 1]], [[1, 0]]], "iterations": 10, "limit_each_s": 20}
     program = f'exec {sys.executable} {tmp_path / "write.py"} "$@"'
-    return {"ib_write_bw": program}, {"secret": "s3cret", "limit_s": 60, **asked, **more}
+    return {"ib_write_bw": program}, {"limit_s": 60, **asked, **more}
 
 
 def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: Path) -> None:

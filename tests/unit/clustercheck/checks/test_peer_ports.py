@@ -30,6 +30,7 @@ from clustercheck.checks.peer_ports import (
 )
 from clustercheck.jobs import meeting, peer_ports, supervise
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
+from clustercheck.launch.requests import make_keys
 from clustercheck.model import Subject, Verdict
 from clustercheck.running.suites import load, suites
 from clustercheck.samples import sample
@@ -60,8 +61,10 @@ def ranks(tmp_path: Path, closed: int | None = None, limit_s: float = 30) -> lis
         directory.mkdir()
         for source in JOBS.glob("*.py"):
             (directory / source.name).write_bytes(source.read_bytes())
-        asked = {"peers": 32, "limit_s": limit_s, "secret": "s3cret"}
+        asked = {"peers": 32, "limit_s": limit_s}
         (directory / "arguments.json").write_text(json.dumps(asked), encoding="utf-8")
+        keys = make_keys("s3cret", rank, 3)
+        (directory / meeting.KEYS_FILE).write_text(json.dumps(keys), encoding="utf-8")
         told = [nowhere[n] if n == closed != rank else end for n, end in enumerate(ends)]
         environment = {
             "PATH": "/usr/bin:/bin", "PADDLE_TRAINER_ID": str(rank),

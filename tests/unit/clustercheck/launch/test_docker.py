@@ -99,6 +99,20 @@ def launch(nodes: Nodes, **more: Any):
     return launcher.run(spec, on_event=lambda event: events.append(dict(event))), events
 
 
+def test_each_rank_gets_the_keys_that_it_shares_with_each_other_alone():
+    nodes = Nodes()
+    launch(nodes, ranks_per_node=1, secret="of this launch")
+    keys = {}
+    for _, request in nodes.asked:
+        if request["action"] == "start":
+            files = {name: base64.b64decode(text).decode() for name, text in request["files"].items()}
+            rank = json.loads(files["job.json"])["ranks"][0]["rank"]
+            keys[rank] = json.loads(files["keys.json"])
+            assert "of this launch" not in "".join(files.values())
+    assert {rank: sorted(own) for rank, own in keys.items()} == {0: ["1", "2"], 1: ["0", "2"], 2: ["0", "1"]}
+    assert keys[0]["1"] == keys[1]["0"] != keys[0]["2"] == keys[2]["0"] != keys[1]["2"] == keys[2]["1"]
+
+
 def raises(error: Exception) -> Callable[[dict], dict]:
     def answer(_: dict) -> dict:
         raise error
@@ -134,6 +148,7 @@ def test_the_programs_and_their_arguments_are_shipped_whole():
     assert job["ranks"][0]["environment"]["PADDLE_MASTER"] == "192.0.2.1:4000"
     assert {"rank.py", "supervise.py", "all_reduce.py", "gpu_gemm.py", "backends/paddle.py"} <= set(files)
     assert "__init__.py" not in files
+    assert "keys.json" not in files
     assert start["labels"] == {
         "clusterctl.run": "r",
         "clusterctl.job": "all-reduce",
