@@ -18,6 +18,8 @@ from collections.abc import Iterator
 LARGEST = 1 << 20
 ARMOR_BEGIN = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
 ARMOR_END = b"-----END PGP PUBLIC KEY BLOCK-----"
+# gpg drops the rest of a line after 20,000 characters, and reads other packets than are in it.
+ARMOR_LINE = 76
 ARMOR_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]*: .*")
 ARMOR_CHECKSUM = re.compile(rb"=[A-Za-z0-9+/]{4}")
 ARMOR_DATA = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
@@ -77,6 +79,8 @@ def armored_data(lines: list[bytes]) -> bytes:
     """The bytes between the first and the last line of a block."""
     blank = lines.index(b"") if b"" in lines else len(lines)
     headers, data = lines[:blank], lines[blank + 1 :]
+    if any(len(line) > ARMOR_LINE for line in lines):
+        raise UnusableKeyError(f"a line of its ASCII armour has more than {ARMOR_LINE} characters")
     if data and ARMOR_CHECKSUM.fullmatch(data[-1]):
         data.pop()
     if not all(map(ARMOR_HEADER.fullmatch, headers)) or not all(map(ARMOR_DATA.fullmatch, data)):

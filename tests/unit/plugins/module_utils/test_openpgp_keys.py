@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
 import pytest
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from tests.support.openpgp import ARMORED, BINARY, FINGERPRINT, armored, foreign_key, packet
 
 BEGIN, END = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n", b"-----END PGP PUBLIC KEY BLOCK-----\n"
+# A line that gpg would not read to its end, if it were some 20,000 characters long.
+ONE_LINE = BEGIN + b"\n" + base64.b64encode(BINARY) + b"\n" + END
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,8 @@ def test_every_way_of_writing_a_length_gives_one_fingerprint(header: bytes, size
         (ARMORED.replace(b"\nBRPp", b"\n\nBRPp"), "armour is damaged"),
         (ARMORED.replace(b"QI=\n=", b"QI=\nAAAA\n="), "armour is damaged"),
         (ARMORED.replace(b"mDME", b"m!ME"), "armour is damaged"),
+        (ONE_LINE, "more than 76 characters"),
+        (ARMORED.replace(BEGIN, BEGIN + b"Comment: " + b"x" * 68 + b"\n"), "more than 76 characters"),
         (ARMORED.replace(b"mDME", b"mDM"), "armour is damaged"),
     ],
 )
