@@ -6,9 +6,9 @@ H100 80GB under 580.105.08. Which elements a GPU prints depends on its architect
 
 from __future__ import annotations
 
+import html
 import time
 from typing import Any
-from xml.sax.saxutils import escape
 
 from . import health, identity
 from . import node as nvml
@@ -82,7 +82,7 @@ def _xml(tag: str, value: str | Tree, depth: int) -> list[str]:
     if tag == "mig_devices" and isinstance(value, str):
         return [f"{tabs}<{tag}>", f"{tabs}\t{value}", f"{tabs}</{tag}>"]
     if isinstance(value, str):
-        return [f"{tabs}<{tag}>{escape(value)}</{tag}>"]
+        return [f"{tabs}<{tag}>{html.escape(value, quote=False)}</{tag}>"]
     inner = [line for child, item in value for line in _xml(child, item, depth + 1)]
     return [f"{tabs}<{tag}>", *inner, f"{tabs}</{tag}>"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -119,6 +121,18 @@ def test_nvml_is_a_zip_that_knows_its_version() -> None:
         assert '"580.95.05"' in archive.read("__main__.py").decode()
         assert "simulated_nvml/smi.py" in archive.namelist()
     assert content == contents.nvml_library("580.95.05").content
+
+
+def test_python_of_this_version_runs_nvml_without_compiling_it(tmp_path: Path) -> None:
+    library = tmp_path / "libnvidia-ml.so"
+    content = contents.nvml_library("580.95.05").content
+    assert isinstance(content, bytes)
+    with zipfile.ZipFile(io.BytesIO(content)) as whole, zipfile.ZipFile(library, "w") as other:
+        for name in whole.namelist():
+            is_source = name.endswith(".py") and name != "__main__.py"
+            other.writestr(name, "raise ImportError" if is_source else whole.read(name))
+    done = subprocess.run([sys.executable, "-I", library, "--help"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_no_placeholder_is_left_in_a_program() -> None:
