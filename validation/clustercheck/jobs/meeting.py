@@ -21,9 +21,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 CONNECT_S = 30.0
 TICK_S = 5.0
@@ -34,13 +34,15 @@ RETRY_S = 0.2  # no event shows when a starting peer listens
 # By each other rank: the key that it and this rank alone have.
 KEYS_FILE = "keys.json"
 
+T = TypeVar("T")
+
 
 class MeetingError(Exception):
     """A peer did not connect, or violated the protocol."""
 
 
 class Connection:
-    """One connection: JSON, one message per line, of at most so many bytes."""
+    """One connection: messages are lines, most of them JSON, of at most so many bytes."""
 
     def __init__(self, connection: socket.socket, most: int = MAX_VALUE) -> None:
         self._socket = connection
@@ -49,35 +51,58 @@ class Connection:
 
     def send(self, message: Any) -> None:
         """Send one message."""
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+        self.send_lines(json.dumps(message).encode())
+
+    def send_lines(self, *lines: bytes) -> None:
+        """Send messages as they are."""
+        self.send_bytes(b"".join(line + b"\n" for line in lines))
+
+    def send_bytes(self, some: bytes) -> None:
+        """Send a part of a message, or several of them."""
+        self._socket.settimeout(CONNECT_S)
+        self._socket.sendall(some)
 
     def receive(self, limit_s: float, tick: Callable[[], None] = lambda: None) -> Any:
+        """The next message, read. Raises MeetingError."""
+        try:
+            return read_line(self.receive_line(limit_s, tick))
+        except (ValueError, RecursionError):
+            raise MeetingError("unreadable message from a peer") from None
+
+    def receive_line(self, limit_s: float, tick: Callable[[], None] = lambda: None) -> bytes:
         """The next message; ``tick`` is called every few seconds meanwhile. Raises MeetingError."""
         end = time.monotonic() + limit_s
-        while b"\n" not in self._buffer:
-            left = end - time.monotonic()
-            if left <= 0 or len(self._buffer) > self.most:
+        next_tick = time.monotonic() + TICK_S
+        while b"\n" not in self._buffer[: self.most + 1]:
+            now = time.monotonic()
+            if now >= end or len(self._buffer) > self.most:
                 raise MeetingError(
-                    "a peer did not answer in time" if left <= 0 else "too long a message from a peer"
+                    "a peer did not answer in time" if now >= end else "too long a message from a peer"
                 )
-            self._socket.settimeout(min(TICK_S, left))
+            if now >= next_tick:  # also while a peer sends a byte at a time
+                tick()
+                next_tick = now + TICK_S
+            self._socket.settimeout(max(0.001, min(next_tick, end) - now))
             try:
                 read = self._socket.recv(65536)
-            except TimeoutError:
-                tick()
+            except (TimeoutError, socket.timeout):  # two errors before Python 3.10
                 continue
+            except OSError:
+                read = b""
             if not read:
                 raise MeetingError("a peer disconnected")
             self._buffer += read
-        text, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise MeetingError("unreadable message from a peer") from None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
 
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
+
+
+def read_line(line: bytes) -> Any:
+    """The JSON in a message. Raises ValueError, RecursionError."""
+    return json.loads(line.decode("utf-8"))
 
 
 def sign(key: str, nonce: str, what: str) -> str:
@@ -196,44 +221,62 @@ class Meeting:
         self._peers: dict[int, Connection] = {}
         if rank:
             self._peers[0] = connect(*master, keys["0"], str(rank))
-            self._peers[0].most = size * MAX_VALUE
+            # So all wait at one place for the last one, for as long as the first rank does.
+            self._peers[0].receive_line(2 * CONNECT_S)
         elif size > 1:
             self._wait_for_all(Door(listen(*master), keys.get))
 
     def _wait_for_all(self, door: Door) -> None:
         end = time.monotonic() + CONNECT_S
-        while len(self._peers) < self.size - 1:
-            came = door.next(end - time.monotonic())
-            if came is None:
-                missing = sorted(set(range(1, self.size)) - set(self._peers))
-                door.close()
-                raise MeetingError(f"rank {missing[0]} did not connect within {CONNECT_S:.0f} s")
-            line, rank = came
-            if int(rank) in self._peers:
-                self._peers[int(rank)].close()  # it gave up that connection before it was let in
-            self._peers[int(rank)] = line
-        door.close()
-
-    def exchange(self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None) -> list[Any]:
-        """The values of all ranks, in order of rank. Raises MeetingError."""
-        if self.size == 1:
-            return [value]
-        if self.rank:
-            self._peers[0].send(value)
-            values = self._peers[0].receive(limit_s, tick)
-            if not isinstance(values, list) or len(values) != self.size:
-                raise MeetingError("a peer, the first rank, does not pass on what all ranks say")
-            return values
-        values = [value, *self._hear(limit_s, tick)]
+        with closing(door):
+            while len(self._peers) < self.size - 1:
+                came = door.next(end - time.monotonic())
+                if came is None:
+                    missing = min(set(range(1, self.size)) - set(self._peers))
+                    raise MeetingError(f"a peer, rank {missing}, did not connect within {CONNECT_S:.0f} s")
+                line, rank = came
+                if int(rank) in self._peers:
+                    self._peers[int(rank)].close()  # it gave up that connection before it was let in
+                self._peers[int(rank)] = line
         for peer in self._peers.values():
-            peer.send(values)
-        return values
+            peer.send("all are here")
 
-    def _hear(self, limit_s: float, tick: Callable[[], None]) -> list[Any]:
+    def exchange(
+        self, value: Any, read: Callable[[Any], T], limit_s: float, tick: Callable[[], None] = lambda: None
+    ) -> list[T | None]:
+        """What ``read`` makes of the values of all ranks, in order of rank. Raises MeetingError.
+
+        None is what it raises TypeError or ValueError for, or what is no JSON. The first rank passes on what
+        ranks say as it comes, so that none of them reads the whole of all.
+        """
+        lines = [json.dumps(value).encode()]
         end = time.monotonic() + limit_s
-        return [
-            self._peers[rank].receive(max(0.1, end - time.monotonic()), tick) for rank in range(1, self.size)
-        ]
+        if self.rank:
+            self._peers[0].send_lines(*lines)
+            lines = [self._hear(0, end, tick) for _ in range(self.size)]
+        else:
+            lines += [self._hear(rank, end, tick) for rank in range(1, self.size)]
+            for peer in self._peers.values():
+                peer.send_lines(*lines)
+        return [_understand(line, read) for line in lines]
+
+    def close(self) -> None:
+        """Leave."""
+        for peer in self._peers.values():
+            peer.close()
+
+    def _hear(self, rank: int, end: float, tick: Callable[[], None]) -> bytes:
+        try:
+            return self._peers[rank].receive_line(max(0.1, end - time.monotonic()), tick)
+        except MeetingError as error:
+            raise MeetingError(f"{error} (rank {rank})") from None
+
+
+def _understand(line: bytes, read: Callable[[Any], T]) -> T | None:
+    try:
+        return read(read_line(line))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 class CommandServer:

@@ -41,6 +41,9 @@ class Measuring(Protocol):
     def set_phase(self, phase: str, *, collective: bool = False) -> None:
         """Record the phase of this rank."""
 
+    def beat(self) -> None:
+        """Show that this rank still waits."""
+
 
 class MeetingWorld:
     """The group as one rank per node sees it."""
@@ -70,25 +73,21 @@ class MeetingWorld:
         """Record the phase of this rank."""
         self._progress.set_phase(phase, collective=collective)
 
+    def beat(self) -> None:
+        """Show that this rank still waits."""
+        self._progress.beat()
+
     def exchange(self, value: Any, phase: str, read: Callable[[Any], T]) -> list[T | None]:
         """What ``read`` makes of the values of all nodes; records that it still waits.
 
         None stands for a value that it raises TypeError or ValueError for.
         """
         self.set_phase(phase, collective=True)
-        limit_s = float(self.arguments["limit_s"])
-        values = self.meeting.exchange(value, limit_s, lambda: self.set_phase(phase, collective=True))
-        found: list[T | None] = []
-        for each in values:
-            try:
-                found.append(read(each))
-            except (TypeError, ValueError):
-                found.append(None)
-        return found
+        return self.meeting.exchange(value, read, float(self.arguments["limit_s"]), self.beat)
 
     def wait(self, phase: str) -> None:
         """Wait until every node is here."""
-        self.exchange(None, phase, lambda value: value)
+        self.exchange(None, phase, lambda _value: None)
 
     def barrier(self) -> None:
         """Wait until every node is here, at the end."""
@@ -154,6 +153,7 @@ def run_program(
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
+    world.set_phase(phase, collective=True)
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
@@ -161,7 +161,7 @@ def run_program(
         )  # fmt: skip
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:
-                world.set_phase(phase, collective=True)
+                world.beat()
                 try:
                     process.wait(min(meeting.TICK_S, limit_s))
                 except subprocess.TimeoutExpired:

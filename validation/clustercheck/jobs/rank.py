@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self.counter = 0
+        self.counter = self.beats = 0
         self.phase = "starting"
         self.collective = False
         self.set_phase("starting")
@@ -36,7 +36,16 @@ class Progress:
         """Record a phase. ``collective``: this rank now waits for its peers."""
         self.counter += 1
         self.phase, self.collective = phase, collective
-        record = json.dumps({"counter": self.counter, "phase": phase, "collective": collective}).encode()
+        self._write()
+
+    def beat(self) -> None:
+        """Show that this rank still waits, which is no progress among its peers."""
+        self.beats += 1
+        self._write()
+
+    def _write(self) -> None:
+        known = {"counter": self.counter, "phase": self.phase, "collective": self.collective}
+        record = json.dumps({**known, "beats": self.beats}).encode()
         os.pwrite(self._descriptor, record, 0)
         os.ftruncate(self._descriptor, len(record))
 

@@ -34,6 +34,10 @@ class NodeWorld(peer_ports.EndpointWorld):
 
     arguments: Mapping[str, Any] = MappingProxyType({})
 
+    def beat(self) -> None:
+        """Show that this rank still waits."""
+        self._progress.beat()
+
 
 def join(progress: Progress) -> NodeWorld:
     """No group."""

@@ -162,7 +162,11 @@ class DockerLauncher:
         evidence, is_late = self._wait(spec, pool, started, placement, emit, late_at=late_at)
         lost = {item.node for item in evidence if item.missing}  # cleaned up when they are back
         pool.map(self._agent.remove, [one for one in started if one.node not in lost])
-        ranks, first = judge_ranks(evidence) if spec.alone else judge_group(evidence, is_late)
+        ranks, first = (
+            judge_ranks(evidence)
+            if spec.alone
+            else judge_group(evidence, is_late, through_first=bool(spec.secret))
+        )
         if not bad:
             return ranks, first, facts
         # Nodes that could not take part have no rank: theirs come after the others'.

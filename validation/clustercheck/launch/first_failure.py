@@ -49,12 +49,13 @@ class RankEvidence:
 
 
 def judge_group(
-    evidence: Sequence[RankEvidence], is_late: bool
+    evidence: Sequence[RankEvidence], is_late: bool, *, through_first: bool = False
 ) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
     """Every rank's outcome, and the one that failed first (None if none did or it cannot be determined).
 
     ``is_late``: by the launcher's clock the job took longer than any healthy phase. Before that a rank that
-    gave up tells nothing of others that are not ready yet, but of two nodes.
+    gave up tells nothing of others that are not ready yet, but of two nodes. ``through_first``: ranks are
+    connected to the first one alone, so that a rank that lost its peer lost that one.
     """
     outcomes = {item.rank: _judge_rank(item) for item in evidence}
     timed_out = is_late and any((i.end or {}).get("killed") in TIMEOUT_REASONS for i in evidence)
@@ -84,7 +85,15 @@ def judge_group(
     failed = [o for o in outcomes.values() if o.state in ENDED_THEMSELVES]
     # Several that gave up on each other, or one on others that wait alike for long, do not tell who began.
     is_only = (not waiting or not (may_hang or hung)) and len({outcome.node for outcome in failed}) == 1
-    candidates = [*unreachable, *only_hung, *origins] or (failed if is_only else [])
+    candidates = [*unreachable, *only_hung, *origins]
+    if not candidates and is_only:
+        master = outcomes.get(0)
+        if through_first and master is not None and master.state is RankState.OK:
+            # Either of the two may have ended their connection.
+            because = f"{failed[0].node} lost its connection to it"
+            outcomes[0] = replace(master, state=RankState.LOST_PEER, because=because)
+        else:
+            candidates = failed
     ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
     return ranks, candidates[0] if candidates else None
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.jobs import meeting
 from clustercheck.jobs import rdma_write as rdma_job
+from clustercheck.jobs.rank import Progress
 from clustercheck.launch.requests import make_keys
 from clustercheck.model import Subject, Verdict
 from clustercheck.samples import sample
@@ -52,7 +54,7 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
 
     def rank(number: int) -> list[list[Any]]:
         group = meeting.Meeting(number, 3, master, make_keys("s3cret", number, 3))
-        return [group.exchange([number, word], 20) for word in ("one", "two")]
+        return [group.exchange([number, word], list, 20) for word in ("one", "two")]
 
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(rank, range(3)))
@@ -85,7 +87,7 @@ def test_the_longest_silent_strangers_make_room_for_who_has_a_key() -> None:
             for _ in range(meeting.STRANGERS + 40)
         ]
         stack.callback(meeting.connect(ADDRESSES[0], port, "s3cret", "1").close)
-        came = door.next(0)
+        came = door.next(20)
         assert came is not None and came[1] == "1"
         assert len(strangers[0].recv(1024)) > 0  # the nonce, and then the end
         assert strangers[0].recv(1024) == b""
@@ -98,12 +100,94 @@ def test_of_a_rank_that_comes_twice_the_later_connection_is_heard() -> None:
         lines = [meeting.connect(ADDRESSES[0], port, keys[rank], rank) for rank in ("1", "1", "2")]
         group = first.result(60)
         for line in lines[1:]:
+            assert line.receive(20) == "all are here"
             line.send("here")
-        assert group.exchange("first", 20) == ["first", "here", "here"]
+        assert group.exchange("first", str, 20) == ["first", "here", "here"]
         with pytest.raises((meeting.MeetingError, OSError)):
             lines[0].receive(20)
         for line in lines:
             line.close()
+
+
+def meet_hostile(
+    honest: Callable[[meeting.Meeting], Any], hostile: Callable[[meeting.Connection], None]
+) -> list[Any]:
+    """What ranks 0 and 2 make of a meeting with a rank 1 that does as it likes."""
+    port = free_port()
+    keys = [make_keys("s3cret", rank, 3) for rank in range(3)]
+
+    def come() -> None:
+        line = meeting.connect(ADDRESSES[0], port, keys[1]["0"], "1")
+        assert line.receive(60) == "all are here"
+        with contextlib.suppress(meeting.MeetingError, OSError):
+            hostile(line)
+            line.receive_line(60)  # until the first rank has gone
+
+    with ThreadPoolExecutor(3) as pool:
+        groups = [pool.submit(meeting.Meeting, rank, 3, (ADDRESSES[0], port), keys[rank]) for rank in (0, 2)]
+        pool.submit(come)
+        found = list(pool.map(lambda group: honest(group.result(60)), groups))
+        for group in groups:
+            group.result().close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("says", "understood"),
+    [
+        (b"[" + b",".join([b"1e15"] * 13_000) + b"]", [1e15] * 13_000),
+        (b'"' + "\u00e9".encode() * 30_000 + b'"', "\u00e9" * 30_000),
+        (b"9" * 5_000, None),
+        (b"[" * 60_000, None),
+        (b"\xff", None),
+        (b"", None),
+    ],
+    ids=["numbers that grow", "letters that grow", "digits", "deep", "no text", "nothing"],
+)
+def test_what_one_rank_says_reaches_the_others_as_it_is_and_ends_none(says: bytes, understood: Any) -> None:
+    found = meet_hostile(
+        lambda group: group.exchange(group.rank, lambda value: value, 60),
+        lambda line: line.send_lines(says),
+    )
+    assert found == [[0, understood, 2]] * 2
+
+
+@pytest.mark.parametrize("deep", [1_000, 1_497, 5_000, 9_998])
+def test_no_depth_is_read_by_one_rank_and_ends_it_as_it_is_passed_on(deep: int) -> None:
+    found = meet_hostile(
+        lambda group: group.exchange(group.rank, lambda value: type(value).__name__, 60),
+        lambda line: line.send_lines(b"[" * deep + b"]" * deep),
+    )
+    assert found[0] == found[1]
+    assert (found[0][0], found[0][2]) == ("int", "int")
+
+
+def test_who_drips_keeps_no_rank_from_showing_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "TICK_S", 0.05)
+
+    def honest(group: meeting.Meeting) -> int:
+        ticks: list[float] = []
+        with pytest.raises(meeting.MeetingError, match=r"a peer (did not answer in time|disconnected)"):
+            group.exchange(0, int, 1.0 if group.rank == 0 else 60, lambda: ticks.append(time.monotonic()))
+        group.close()
+        return len(ticks)
+
+    def drip(line: meeting.Connection) -> None:
+        for _ in range(100):
+            line.send_bytes(b" ")
+            time.sleep(0.02)
+
+    assert all(count > 5 for count in meet_hostile(honest, drip))
+
+
+def test_a_rank_that_waits_shows_it_without_progress(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress")
+    progress.set_phase("meeting", collective=True)
+    before = (tmp_path / "progress").read_text(encoding="utf-8")
+    progress.beat()
+    after = (tmp_path / "progress").read_text(encoding="utf-8")
+    assert after != before
+    assert {**json.loads(after), "beats": 0} == json.loads(before)
 
 
 def test_each_two_ranks_have_a_key_that_no_other_has() -> None:
@@ -162,7 +246,7 @@ def test_only_the_first_ranks_key_starts_a_command(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
-    with pytest.raises(meeting.MeetingError, match="rank 1 did not connect"):
+    with pytest.raises(meeting.MeetingError, match="a peer, rank 1, did not connect"):
         meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), {"1": "s3cret"})
     with pytest.raises(meeting.MeetingError, match="cannot be reached"):
         meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), {"0": "s3cret"})
@@ -239,7 +323,7 @@ def ranks(
         group = meeting.Meeting(hostile, 2, (host, int(port)), make_keys("s3cret", hostile, 2))
         with contextlib.suppress(meeting.MeetingError, OSError):
             for number in itertools.count():
-                group.exchange(says(number) if callable(says) else says, 60)
+                group.exchange(says(number) if callable(says) else says, str, 60)
     ended = [process.wait(60) for process in started]
     assert hostile >= 0 or ended == [0, 0]
     found = sorted(tmp_path.glob("node*/rank-*.verdict.json"))

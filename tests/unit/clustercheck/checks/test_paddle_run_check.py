@@ -36,6 +36,9 @@ class World(SimpleNamespace):
     def set_phase(self, phase: str, *, collective: bool = False) -> None:
         self.phase = phase
 
+    def beat(self) -> None:
+        pass
+
 
 @pytest.fixture
 def paddle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

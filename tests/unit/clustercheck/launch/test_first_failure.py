@@ -76,6 +76,30 @@ def test_who_says_that_it_succeeded_while_all_others_miss_what_it_was_to_say_fai
     assert first is not None and first.node == "gpu03"
 
 
+def test_who_alone_loses_the_first_rank_is_named_with_it():
+    """Either may have ended their connection, and each says that it was the other."""
+    good = [rank(n, verdict=GOOD, end=ENDED, arrival=n) for n in (0, 1)]
+    group = [*good, rank(2, verdict=lost_its_peers(), end=FAILED, arrival=2)]
+    outcomes, first = judge_group(group, False, through_first=True)
+    assert first is None
+    assert JobOutcome("job", outcomes, 1.0, first).suspects.keys() == {"gpu01", "gpu03"}
+    assert outcomes[0].because == "gpu03 lost its connection to it"
+    _, first = judge_group(group, False)
+    assert first is not None and first.node == "gpu03"
+
+
+def test_who_never_came_and_says_that_it_succeeded_failed_first():
+    missed = "MeetingError while meeting the other nodes: a peer, rank 1, did not connect within 30 s"
+    left = "MeetingError while meeting the other nodes: a peer disconnected"
+    meeting = at("meeting the other nodes", 2, collective=True)
+    honest = [
+        rank(n, verdict={**lost_its_peers(), "because": because}, end=FAILED, progress=meeting)
+        for n, because in ((0, missed), (2, left))
+    ]
+    _, first = judge_group([*honest, rank(1, verdict=GOOD, end=ENDED)], False, through_first=True)
+    assert first is not None and first.node == "gpu02"
+
+
 def test_a_rank_aborted_while_waiting_is_a_witness_of_the_stopped_one():
     """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
     aborted = {**ENDED, "exit_code": -6}
