@@ -278,6 +278,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         (directory / name).write_bytes(base64.b64decode(text))
     arguments = ["run", "-d", "--name", request["name"], "--user", "0:0"]
     arguments += ["--network", "host", "--ipc", "host"]
+    arguments += ["--oom-score-adj", "1000"]  # where memory ends, the job does, and nothing of the node's own
     arguments += ["--ulimit", f"memlock={request['memlock']}:{request['memlock']}"]
     arguments += ["-v", f"{directory}:{directory}", "-w", str(directory)]
     labels = {**request["labels"], "clusterctl.until": deadline_after(request["timeout_s"])}

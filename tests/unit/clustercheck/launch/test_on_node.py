@@ -79,6 +79,7 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     for pair in (
         ["--network", "host"],
         ["--ipc", "host"],
+        ["--oom-score-adj", "1000"],
         ["--ulimit", "memlock=-1:-1"],
         ["--gpus", "all"],
         ["--label", "clusterctl.rank=0"],
