@@ -23,7 +23,8 @@ from . import contenders, figures
 from .labs import BenchLab, fresh_lab
 from .taken import Taken
 
-pytestmark = pytest.mark.bench
+# A busy machine took 15 minutes to the end of one size; the whole ends by `--minutes`.
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(2400)]
 
 ROUNDS = 5
 # Of the slow ones as many rounds as fit in here, at least one.
