@@ -93,7 +93,7 @@ def _stretched(text: str, chosen: random.Random) -> str:
     """With a part of it repeated: a pattern may take the square or the cube of a text's length."""
     at = chosen.randrange(len(text))
     part = text[at : at + chosen.choice((1, 2, 8, 30))]
-    return text[:at] + part * (chosen.choice((1_000, 16_000, LONG)) // len(part)) + text[at:]
+    return text[:at] + part * (chosen.choice((1_000, 5_000, 16_000, LONG)) // len(part)) + text[at:]
 
 
 def _other(chosen: random.Random) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ def _places(answer: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
         counts = (
             [each.get(key) for key in ("cores", "wrong", "failed")] if isinstance(each, Mapping) else [None]
         )
-        if not place.isdecimal() or not all(isinstance(n, int) and n >= 0 for n in counts):
+        if not re.fullmatch(r"[0-9]{1,4}", place) or not all(isinstance(n, int) and n >= 0 for n in counts):
             raise CannotReadError("the rank gives no numbers of a NUMA node")
         if not is_positive(each.get("gbps")) and not each["failed"]:
             raise CannotReadError(f"the rank gives no bandwidth of NUMA node {place}")

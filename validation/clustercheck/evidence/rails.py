@@ -10,7 +10,7 @@ from typing import Any
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.parse.hca_list import HcaList, parse_hca_list
-from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.parse.reading import CannotReadError, program_output, whole_number
 from clustercheck.parse.topology import Topology
 
 NEAR = (
@@ -55,12 +55,8 @@ class DeclaredRails:
         """The ports of the probe's part rdma that jobs use."""
         if self.sockets:
             return []
-        numbers = [(port, str(port.get("port"))) for port in records]
-        return [
-            port
-            for port, number in numbers
-            if self.selects(str(port.get("device")), int(number) if number.isdecimal() else 0)
-        ]
+        numbers = [(port, whole_number(str(port.get("port")))) for port in records]
+        return [port for port, number in numbers if self.selects(str(port.get("device")), number or 0)]
 
 
 def declared_rails(evidence: Evidence, node: str) -> DeclaredRails | None:

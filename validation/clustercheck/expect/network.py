@@ -89,7 +89,7 @@ def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:
     """
     rates, layers = [], set()
     for port in ports:
-        match = re.match(r"\s*(\d+(?:\.\d+)?) Gb/sec", str(port.get("rate") or ""))
+        match = re.match(r"\s*(\d{1,6}(?:\.\d{1,6})?) Gb/sec", str(port.get("rate") or ""))
         if match and "ACTIVE" in str(port.get("state") or ""):
             rates.append(float(match[1]) / 8)
             layers.add(str(port.get("link_layer") or ""))

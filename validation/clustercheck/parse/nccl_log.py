@@ -23,21 +23,23 @@ _LINE = re.compile(
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\S*$")
 _NAMED = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4})")
-_READY = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[rR]anks (\d+) .*- Init COMPLETE$")
+# What is read as a number has at most nine digits: int() refuses thousands.
+_READY = re.compile(r"comm 0x[0-9a-f]+ rank (\d{1,9}) n[rR]anks (\d{1,9}) .*- Init COMPLETE$")
 _JOINED = re.compile(
-    r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-f]+\] -> (\d+)\[[0-9a-f]+\] (?:\[(send|receive)\] )?via (\S.*)$"
+    r"Channel (\d{1,9})(?:/(\d{1,9}))? : (\d{1,9})\[[0-9a-f]+\] -> (\d{1,9})\[[0-9a-f]+\] "
+    r"(?:\[(send|receive)\] )?via (\S.*)$"
 )
 _ROAD = re.compile(
     r"(P2P)/((?:IPC|CUMEM|MNNVL|direct pointer|indirect/\d+\[[0-9a-f]+\])(?:/read)?(?:/CE)?)$"
     r"|(SHM)/((?:direct|CE)(?:/(?:direct|CE))?)$|(NET)/(.+)$"
 )
-_NET = re.compile(r"([A-Za-z][\w .-]*?)/(\d+)(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(?:/Shared)?$", re.ASCII)
+_NET = re.compile(r"([A-Za-z][\w .-]*?)/(\d{1,9})(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(?:/Shared)?$", re.ASCII)
 _COLLNET = re.compile(
-    r"CollNet \d+/\d+ : (\d+) \[(send|receive)\] via COLLNET/(\S.*?)/(\d+)(/GDRDMA)?(?:\(PCI\))?$"
+    r"CollNet \d+/\d+ : (\d{1,9}) \[(send|receive)\] via COLLNET/(\S.*?)/(\d+)(/GDRDMA)?(?:\(PCI\))?$"
 )
-_RING = re.compile(r"Channel (\d+)/(\d+) :((?: +\d+)+)( *\.\.\.)?$")
-_TREES = re.compile(r"Trees((?: \[\d+\] (?:-?\d+/){2}-?\d+->\d+->-?\d+)+)$")
-_TREE = re.compile(r"\[(\d+)\] (-?\d+)/(-?\d+)/(-?\d+)->(\d+)->(-?\d+)")
+_RING = re.compile(r"Channel (\d{1,9})/(\d{1,9}) :((?: +\d{1,9})+)( *\.\.\.)?$")
+_TREES = re.compile(r"Trees((?: \[\d{1,9}\] (?:-?\d{1,9}/){2}-?\d{1,9}->\d{1,9}->-?\d{1,9})+)$")
+_TREE = re.compile(r"\[(\d{1,9})\] (-?\d{1,9})/(-?\d{1,9})/(-?\d{1,9})->(\d{1,9})->(-?\d{1,9})")
 _ADAPTERS = re.compile(r"NET/IB : Using (.*?)(?:; OOB (\S+?):.*)?$")
 RELAXED_ORDERING = "[RO]"
 # NCCL formats a line into 1024 bytes (debug.cc): trees of 64 channels are cut, perhaps within a number.
@@ -48,7 +50,7 @@ _SOCKET = re.compile(r"\[\d{1,5}\]([^\s:]{1,64}):")
 _NETWORK = re.compile(r"Using network (\S.*)$")
 _GDR = re.compile(r"NET/.{0,100}GPU Direct RDMA (?:\S+ )?(Enabled|Disabled) for HCA \d+ '([^']+)'")
 _PATTERN = re.compile(
-    r"Pattern (\d+), crossNic \d+, nChannels \d+, bw [\d./]+, type (\w+)/(\w+), sameChannels \d"
+    r"Pattern (\d{1,9}), crossNic \d+, nChannels \d+, bw [\d./]+, type (\w+)/(\w+), sameChannels \d"
 )
 _SET = re.compile(r"(NCCL_\w{1,100}) set by environment to (.*?)\.?$")
 _CONNECTED = re.compile(r"Connected all (rings|trees)")

@@ -22,7 +22,9 @@ _RANK = re.compile(
     r"\s+\[([0-9a-fA-Fx:]{2,20})\]\s+(\S.*)"
 )
 _BOUNDS = re.compile(r"# Out of bounds values\s+: (\d{1,9}) (OK|FAILED)\s*")
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s+: (\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?)\s*(?:OK|FAILED)?\s*")
+_AVERAGE = re.compile(
+    r"# Avg bus bandwidth\s+: (\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,2})?)\s*(?:OK|FAILED)?\s*"
+)
 _PROGRAM = re.compile(r"# Collective test (starting|concluded): (?:.*/)?(\w+?)_perf\S*\s*")
 _ERROR = re.compile(r"# error: (.*)")
 _COLUMNS = re.compile(r"#\s+size\s+count\s+type\s")

@@ -13,7 +13,7 @@ from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
 from clustercheck.parse.reading import CannotReadError, lines_of
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
-_LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
+_LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
 _COUNT = re.compile(r"\s+Link (\d{1,4}): ([A-Za-z][A-Za-z0-9 _-]{1,60}): (\d{1,20}|N/A)\s*$")
 # Bit error rates of NVLink 5, as "Effective BER: 15e-255": the counts beside them say the same.
 _RATIO = re.compile(

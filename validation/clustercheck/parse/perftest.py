@@ -23,7 +23,10 @@ _COLUMNS = re.compile(
     r"\s#bytes\s+#iterations\s+BW peak\[(\w+)/sec\]\s+BW average\[(\w+)/sec\]\s+MsgRate\[Mpps\]"
     r"(?:\s+CPU_Util\[%\])?\s*"
 )
-_ROW = re.compile(r"\s(\d{1,12})\s+(\d{1,12})\s+(\d+\.\d+)\s+(\d+\.\d+)\s+(\d+\.\d{6})(?:\s+\d+\.\d+)?\s*")
+_ROW = re.compile(
+    r"\s(\d{1,12})\s+(\d{1,12})\s+(\d{1,12}\.\d{1,12})\s+(\d{1,12}\.\d{1,12})\s+(\d{1,12}\.\d{6})"
+    r"(?:\s+\d+\.\d+)?\s*"
+)
 _LINE = re.compile(r"-{40,}\s*")
 _GPU = re.compile(r"Picking (?:device No\. |GPU number )(\d{1,3})\s*")
 _GPU_MEMORY = re.compile(r"allocated GPU buffer (?:of a \d+ )?address at (?!.*CUDA_MEM_(?:HOST|MALLOC))")

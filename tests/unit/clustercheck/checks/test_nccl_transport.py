@@ -191,6 +191,21 @@ LIES: dict[str, Callable[[str], str]] = {
     "their trees": lambda text: f"{text}{SAYS}Trees [0] 9/-1/-1->3->17 [1] 9/-1/-1->20->1\n",
     "another ring": lambda text: f"{text}{SAYS}Channel 00/02 :   0   2   1\n",
     "of another group": lambda text: text.replace("nranks 24", "nranks 9"),
+    **{
+        f"a number of 5000 digits in {message[:12]!r}": lambda text, message=message: (  # type: ignore[misc]
+            f"{text}{SAYS}{message.format('9' * 5000)}\n"
+        )
+        for message in (
+            "Channel {}/02 : 0 1 2",
+            "Channel 00/02 : 0 {} 2",
+            "Channel {}/0 : 0[0] -> 1[1] via P2P/IPC",
+            "Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/{}",
+            "CollNet 00/0 : {} [send] via COLLNET/SHARP/0",
+            "Pattern {}, crossNic 0, nChannels 1, bw 1/1, type SYS/SYS, sameChannels 1",
+            "comm 0x1 rank {} nranks 24 cudaDev 0 - Init COMPLETE",
+            "Trees [{}] 1/-1/-1->0->-1",
+        )
+    },
     "in a switch": lambda text: f"{text}{SAYS}CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA\n",
 }
 

@@ -63,6 +63,16 @@ def test_hosts_may_differ() -> None:
     assert names_of_compute(mixed, "gpu02") == ["mlx5_0", "mlx5_1"]
 
 
+def test_a_port_number_of_5000_digits_is_no_port_and_costs_no_other_node_its_verdict() -> None:
+    evidence = declare("mlx5_0:1", "mlx5_1:1")(sample.healthy())
+    lying = seeding.edit("gpu02", lambda raw: [port.update(port="9" * 5000) for port in raw["rdma"]])(
+        evidence
+    )
+    assert names_of_compute(lying, "gpu02") == []
+    found = {r.subject.node: r.verdict for r in evaluate(BY_ID["nccl-transport"], lying)}
+    assert (found["gpu01"], found["gpu03"]) == (Verdict.PASS, Verdict.PASS)
+
+
 def storage_beside(rails: int, part: float) -> Evidence:
     """Nodes whose last adapter is for storage and next to GPUs; this part of the others' rate is reached."""
     ports = hdr(rails + 1)
