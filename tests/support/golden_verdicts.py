@@ -36,6 +36,7 @@ LONG = 44
 KEPT = 28
 SHOWN, COMPARED = 4, 6  # digits of numbers
 MAX_EVIDENCE = 64
+OF_FEW = ("between", "server", "place_unknown")
 SEPARATOR = "\x1f"
 FAILED_ITSELF = "the check itself failed"
 
@@ -103,7 +104,12 @@ def _judged(check: Check, varying: Varying) -> Iterator[tuple[Case, list[Result]
 
 
 def _whole(case: Case, results: Iterable[Result]) -> str:
-    return json.dumps([case.name, *(_rounded(asdict(one), COMPARED) for one in results)], default=str) + "\n"
+    return json.dumps([case.name, *(_rounded(_told(one), COMPARED) for one in results)], default=str) + "\n"
+
+
+def _told(result: Result) -> dict[str, Any]:
+    """What few results have is left out of the others."""
+    return {name: value for name, value in asdict(result).items() if value or name not in OF_FEW}
 
 
 def _joined(texts: Texts, line: str) -> str:
@@ -179,8 +185,10 @@ def _words(check: Check, result: Result, before: Result | None) -> Iterator[str]
         value = getattr(result, name)
         if value not in (None, "", getattr(check, name, ""), getattr(before, name, "")):
             yield f"{name} {_number(value)}"
-    for name in ("waived", "simulated"):
+    for name in ("waived", "simulated", "place_unknown"):
         yield from (name for _ in range(getattr(result, name)))
+    for name in ("between", "server"):
+        yield from (f"{name} {value}" for value in filter(None, [getattr(result, name)]))
     known = before.evidence if before is not None else {}
     if other := {key: one for key, one in result.evidence.items() if key not in known or known[key] != one}:
         yield "evidence " + _cut(_compact(other))

@@ -82,10 +82,6 @@ class Subject:
 
 # Shared by the many that have nothing to add: nobody writes to a Mapping.
 NOTHING: Mapping[str, Any] = {}
-# In a result's evidence: a part of the node is missing, and which one is unknown.
-PLACE_UNKNOWN = "place_unknown"
-# The other end, where what failed lies between a node and that one.
-BETWEEN = "between"
 
 
 class Direction(StrEnum):
@@ -229,7 +225,10 @@ class Result:
     not over ``expected``, which is the threshold. None if nothing bounds it, or the measurement is above.
     ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
     measurement with the parts of its expectation, each judged by itself. ``waived``: excluded since the
-    operator does not want it judged, and not because it does not apply.
+    operator does not want it judged, and not because it does not apply. For fault isolation alone:
+    ``between`` is the other node, where what failed lies between the subject's and that one; ``server`` may
+    be the cause instead of the node; ``place_unknown``: which part of the node is missing is not known.
+    ``evidence`` tells nothing of that, as nodes choose names in it.
     """
 
     check: str
@@ -250,6 +249,9 @@ class Result:
     margin: float | None = None
     figures: tuple[Judged, ...] = ()
     waived: bool = False
+    between: str = ""
+    server: str = ""
+    place_unknown: bool = False
 
 
 @dataclass(frozen=True)

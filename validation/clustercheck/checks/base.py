@@ -36,7 +36,8 @@ CUDA_IMAGE = (
 
 @dataclass(frozen=True, **SLOTS)
 class Finding:
-    """What a check found on one subject. ``remedy`` replaces the check's own where it says more.
+    """What a check found on one subject. ``remedy`` replaces the check's own where it says more; ``between``,
+    ``server`` and ``place_unknown`` are those of `Result`.
 
     ``figures`` are judged by the four parts of their expectation: what passed may fail by them. Where nothing
     else is ``measured``, the result shows the first that is wrong, or the first.
@@ -55,6 +56,9 @@ class Finding:
     figures: tuple[Figure, ...] = ()
     margin: float | None = None
     waived: bool = False
+    between: str = ""
+    server: str = ""
+    place_unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -409,6 +413,9 @@ def _result(
         severity=check.severity,
         margin=finding.margin,
         waived=finding.waived,
+        between=finding.between,
+        server=finding.server,
+        place_unknown=finding.place_unknown,
         figures=judged,
         simulated=node.simulated if node is not None else subject.node is None and evidence.simulated,
     )

@@ -8,7 +8,7 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, fai
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES
-from clustercheck.model import PLACE_UNKNOWN, Scope, Section, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
 DECLARE = (
     "Set hardware_gpu_count (or a hardware_profile that implies it): otherwise a missing GPU is not noticed."
@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     count = f"{len(on_bus)} on the PCI bus"
     if gpu >= len(slots):
         because = f"{count}, and no complete node of its kind shows which one is missing"
-        return failed(because, count, expected, remedy=WHICH, evidence={**more, PLACE_UNKNOWN: True})
+        return failed(because, count, expected, remedy=WHICH, evidence=more, place_unknown=True)
     address = slots[gpu]
     more["address"] = address
     if address not in on_bus:

@@ -11,7 +11,7 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_node, fa
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.pairs import Pair, sort_pair
-from clustercheck.model import BETWEEN, Scope, Section, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "a machine and GPUs of its own"
@@ -50,13 +50,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             return failed(_places(gpus[uuid]), uuid[:60], EXPECTED, remedy=UUIDS)
     claims = evidence.once(_claims)
     if others := claims.clashing(name):
-        more = {} if name in claims.odd else {BETWEEN: others[0]}
+        peer = "" if name in claims.odd else others[0]
         twins = [other for other in others if boot_id and claims.between[sort_pair(name, other)] == boot_id]
         if twins:
             because = f"{', '.join(twins)} is the same machine under another name"
-            return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES, evidence=more)
+            return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES, between=peer)
         uuid = claims.between[sort_pair(name, others[0])]
-        return failed(_places(gpus[uuid]), uuid[:60], EXPECTED, remedy=UUIDS, evidence=more)
+        return failed(_places(gpus[uuid]), uuid[:60], EXPECTED, remedy=UUIDS, between=peer)
     if boot_id is None:
         raise CannotReadError("the node does not report its boot id")
     return passed(f"1 machine, {len(mine)} GPUs", EXPECTED)

@@ -15,7 +15,7 @@ from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_sha
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import BETWEEN, Scope, Section, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
 
 JOB = "paddle_launch"
@@ -55,8 +55,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _together(evidence: Evidence, node: str) -> Finding | None:
     """What all nodes together show against this one."""
     if shared := evidence.once(_shared_samples).get(node):
-        more = {BETWEEN: shared.between} if shared.between else {}
-        return failed(shared.because, "wrong", EXPECTED, evidence=more)
+        return failed(shared.because, "wrong", EXPECTED, between=shared.between)
     if because := evidence.once(_missing_processes).get(node):
         return failed(because, "wrong", EXPECTED)
     if because := evidence.once(_loss_problem):

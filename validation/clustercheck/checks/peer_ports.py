@@ -23,7 +23,7 @@ from clustercheck.checks.support.job import outcome_of, ranks_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import BETWEEN, Scope, Section, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
@@ -252,9 +252,15 @@ def _verdict(node: str, ways: ConnectionMatrix, tried: int) -> Finding:
     for by, to in ways.between:
         if node != (by if ways.is_one_nodes_word(to) else to):
             continue
-        more[BETWEEN] = to if node == by else by
-        because = _between(by, to, ways)
-        return failed(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
+        return failed(
+            _between(by, to, ways),
+            count,
+            expected,
+            unit="nodes",
+            remedy=ON_THE_WAY,
+            evidence=more,
+            between=to if node == by else by,
+        )
     return passed(count, expected, unit="nodes", evidence=more)
 
 

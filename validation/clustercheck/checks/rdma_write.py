@@ -23,7 +23,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
-from clustercheck.model import BETWEEN, Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = seeding_rdma.JOB
@@ -137,25 +137,23 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     links = {f"{a.name}/{p.number}": (a, p) for a, p in ports_of(evidence, node)}
     best = every.best[node]
     more: dict[str, Any] = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
-    partners = [peer for name in best if (peer := every.only_partner(node, name))]
-    if partners:
-        more[BETWEEN] = partners[0]
+    partner = next((peer for name in best if (peer := every.only_partner(node, name))), "")
     reached = {name: write.gbps for name, write in best.items() if write.gbps is not None}
     if len(reached) < len(best):
         because = {name: write.because for name, write in best.items() if name not in reached}
-        return _unmeasured(because, links, evidence=more)
+        return _unmeasured(because, links, evidence=more, between=partner)
     if slow := [write for name in best for write in every.slow_for_others(node, name)]:
         told = ", ".join(f"{w.peers_port} with {w.node} ({_reached(w)})" for w in slow[:NAMED])
-        return failed(f"slow for every node that writes to it: {told}", evidence=more)
+        return failed(f"slow for every node that writes to it: {told}", evidence=more, between=partner)
     if of_links := [write for write in mine if every.is_of_the_link(write)]:
         told = ", ".join(f"{w.port} with {w.peer} ({_reached(w)})" for w in of_links[:NAMED])
         told_of = f"slow with only one partner, while both ends are faster with others: {told}"
-        return failed(told_of, evidence={**more, BETWEEN: of_links[0].peer})
+        return failed(told_of, evidence=more, between=of_links[0].peer)
     figures = [
         _of_port(links[name], gbps, best[name].rate_gbps, "with its best partner", SOURCE)
         for name, gbps in reached.items()
     ]
-    return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more), doubts)
+    return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more, between=partner), doubts)
 
 
 def _reached(write: Write) -> str:

@@ -12,7 +12,7 @@ ANSWERS = (200, 401)  # 401: it needs a log-in, and answers
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Beyond the name, the registry itself may be the cause: the finding names it as ``server``."""
+    """Beyond the name, the registry itself may be the cause: the finding names it as its ``server``."""
     part = evidence.nodes[str(subject.node)].mapping("registry")
     if part.get("skipped"):
         return not_applicable(str(part["skipped"]))
@@ -24,20 +24,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     place, because = f"{host}:{part.get('port')}", str(part.get("because") or "no reason given")
     if status in ANSWERS:
         return passed(f"{place} answers", "an answer")
-    server = {"server": host}
     if stage == "name":
         return failed(
             f"the name of the registry {host} cannot be resolved: {because}", "no address", "an answer"
         )
     if stage == "connect":
         return failed(
-            f"the registry {place} cannot be reached: {because}", "no answer", "an answer", evidence=server
+            f"the registry {place} cannot be reached: {because}", "no answer", "an answer", server=host
         )
     if stage == "tls":
         message = f"no secure connection to the registry {place}: {because}"
-        return failed(message, "no secure connection", "an answer", evidence=server, remedy=TRUST)
+        return failed(message, "no secure connection", "an answer", server=host, remedy=TRUST)
     message = f"the registry {place} answers {status or because}"
-    return failed(message, str(status or because), "an answer", evidence=server)
+    return failed(message, str(status or because), "an answer", server=host)
 
 
 def _registry_of(image: str) -> str:

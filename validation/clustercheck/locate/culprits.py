@@ -10,7 +10,7 @@ from typing import Optional
 from clustercheck.locate.conclusion import TWO_NODES
 from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
 from clustercheck.locate.pairs import Pair
-from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
+from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
 from clustercheck.parse.plain_text import one_line
 
 MAX_SENTENCE = 200
@@ -106,8 +106,8 @@ def find_culprits(
     for result in failed:
         node = str(result.subject.node)
         is_victim = faulty and node not in faulty and failures[result.check] > 1
-        if result.scope is Scope.GROUP and (peer := result.evidence.get(BETWEEN)):
-            first, second = sorted((node, str(peer)))
+        if result.scope is Scope.GROUP and result.between:
+            first, second = sorted((node, result.between))
             suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
         elif result.scope is Scope.GROUP and not is_victim:
             suspicions["node", node, None, None].add_effect(
@@ -143,7 +143,7 @@ def _add_server_failures(
 def _find_unresponsive_servers(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
     """Servers that no node reached, by (check, server), with the failed results.
 
-    A failed result names the server in its evidence if it may be the cause. Nodes that get an answer prove
+    A failed result names the server if it may be the cause. Nodes that get an answer prove
     that the server works, and the others are at fault themselves: one proves nothing against two.
     """
     answered: Counter[str] = Counter()
@@ -151,8 +151,8 @@ def _find_unresponsive_servers(results: Iterable[Result]) -> dict[tuple[str, str
     for result in results:
         if result.verdict is Verdict.PASS:
             answered[result.check] += 1
-        elif result.verdict is Verdict.FAIL and (server := result.evidence.get("server")):
-            failed[result.check, str(server)].append(result)
+        elif result.verdict is Verdict.FAIL and result.server:
+            failed[result.check, result.server].append(result)
     return {
         key: of_server
         for key, of_server in failed.items()
@@ -176,10 +176,10 @@ def _add_part_failures(
     on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
     for result in parts:
         node, gpu = str(result.subject.node), result.subject.gpu
-        if peer := result.evidence.get(BETWEEN):
-            first, second = sorted((node, str(peer)))
+        if result.between:
+            first, second = sorted((node, result.between))
             suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
-        elif gpu is None or PLACE_UNKNOWN in result.evidence:
+        elif gpu is None or result.place_unknown:
             because = f"{result.check}: {result.because}"
             suspicions["node", node, None, None].add(because, result.remedy)
         elif (result.check, node) in everywhere:

@@ -17,6 +17,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.expect.judge import judge
+from clustercheck.launch.model import RankOutcome
 from clustercheck.locate.conclusion import ALL_FAST
 from clustercheck.locate.culprits import find_culprits, make_two_node_result
 from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
@@ -199,7 +200,7 @@ def registry_results(**because: str) -> list[Result]:
             Verdict.FAIL if why else Verdict.PASS,
             because=why,
             remedy="look at it",
-            evidence={"server": "registry01"} if why and not why.startswith("?") else {},
+            server="registry01" if why and not why.startswith("?") else "",
         )
         for node, why in because.items()
     ]
@@ -294,3 +295,26 @@ def test_no_node_names_the_registry_that_failed() -> None:
     results = evaluate(BY_ID["registry-reachable"], evidence)
     assert [result.verdict for result in results] == [Verdict.PASS, Verdict.NOT_RUN, Verdict.PASS]
     assert find_culprits(results, None, group_is_slow=False) == []
+
+
+def test_no_name_that_a_node_chooses_for_a_part_of_its_evidence_names_another_node() -> None:
+    """InfoROM versions and what a rank says of its patterns have the node's own names."""
+    chosen = ("between", "server", "place_unknown")
+
+    def inforom(raw: seeding.Raw) -> None:
+        names = "".join(f"<{name}>gpu03</{name}>" for name in chosen)
+        told = raw["nvidia_smi"]["stdout"]
+        raw["nvidia_smi"]["stdout"] = told.replace(
+            "<inforom_version>", f"<inforom_version>{names}<image>corrupt</image>", 1
+        )
+
+    def patterns(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if (rank.node, rank.gpu) == ("gpu02", 0):
+            verdict["pattern_test"].update({"errors": 1, **dict.fromkeys(chosen, "gpu03")})
+
+    lying = seeding.chain(seeding.edit("gpu02", inforom), seeding.verdicts("gpu_pattern", patterns))(
+        sample.healthy()
+    )
+    for check in ("gpu-inforom", "gpu-memory-pattern"):
+        (culprit,) = find_culprits(evaluate(BY_ID[check], lying), None, group_is_slow=False)
+        assert (culprit.scope, culprit.node, culprit.gpu, culprit.peer) == ("gpu", "gpu02", 0, None)
