@@ -21,6 +21,7 @@ GPU, NVSWITCH = "GPU", "NVSwitch"
 INFINIBAND, NETWORK = "InfiniBand controller", "network controller"
 # ConnectX-3 and its relatives have two ports behind one function; later cards a function for each.
 TWO_PORTS = {"0x1003", "0x1007"}
+PAIR = 2  # of these no third node says who is right: the one with fewer devices fails
 SHOWN = 8  # addresses that a sentence names
 Model = tuple[str, str]  # what it is, and vendor:device
 
@@ -131,7 +132,9 @@ def _against_equals(mine: Mapping[str, Model], equals: EqualDevices) -> dict[str
     for kind, counts in equals.counts.items():
         common, nodes = counts.most_common(1)[0]
         sure = 2 * nodes > equals.nodes
-        wanted = common if sure else max(counts)
+        # What only one of three nodes and more has is missed by nobody: it is one node's word.
+        witnessed = [count for count, having in counts.items() if having > 1 or equals.nodes == PAIR]
+        wanted = common if sure else max(witnessed, default=0)
         if own[kind] >= wanted:
             continue
         at = [
@@ -139,7 +142,8 @@ def _against_equals(mine: Mapping[str, Model], equals: EqualDevices) -> dict[str
         ]
         most = [(place, model) for place, model, count in at if 2 * count > equals.nodes - 1]
         gone = [f"{place} ({model})" for place, model in sorted(most) if place not in mine]
-        as_on = f"as on {nodes} of {equals.nodes} equal nodes" if sure else "of another equal node"
+        as_on = f"as on {counts[wanted]} of {equals.nodes} equal nodes"
+        as_on = "of another equal node" if equals.nodes == PAIR else as_on
         where = f": nothing at {some_of(gone, SHOWN)}" if gone else ""
         problems[kind] = f"{own[kind]} of {wanted} {_plural(kind)}, {as_on}{where}"
     return problems

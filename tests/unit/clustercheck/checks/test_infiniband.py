@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.declared_rails import declare
 from clustercheck.checks.support.rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.flow_control import parse_code_points, parse_flow_control, words
 from clustercheck.parse.reading import CannotReadError
@@ -103,14 +106,46 @@ def test_of_two_nodes_the_one_whose_port_is_down_is_named() -> None:
 def test_an_adapters_slot_is_judged_by_what_its_ports_need_and_by_equal_nodes(
     nodes: tuple[str, ...], now: tuple[str, str], most: tuple[str, str], expected: list[Verdict]
 ) -> None:
-    def change(raw: seeding.Raw) -> None:
+    evidence = with_slots(sample.healthy(2), dict.fromkeys(nodes, now), most)
+    assert verdicts("infiniband-port", evidence) == expected
+
+
+def with_slots(evidence: Evidence, now: Mapping[str, tuple[str, str]], most: tuple[str, str]) -> Evidence:
+    """The first adapter's link on these nodes as it is, and as it could be: lanes and GT/s."""
+
+    def change(lanes: str, speed: str, raw: seeding.Raw) -> None:
         at = raw["infiniband"]["devices"][0]["address"]
         device = next(each for each in raw["pci"] if each["address"] == at)
-        device.update(link_width=now[0], link_speed=f"{now[1]} GT/s PCIe")
+        device.update(link_width=lanes, link_speed=f"{speed} GT/s PCIe")
         device.update(max_link_width=most[0], max_link_speed=f"{most[1]} GT/s PCIe")
 
-    evidence = seeding.chain(*(seeding.edit(node, change) for node in nodes))(sample.healthy(2))
+    return seeding.chain(*(seeding.edit(node, partial(change, *link)) for node, link in now.items()))(
+        evidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        # Adapters of a later generation than the servers: what one node says of its own slot is its own.
+        (["16.0", "32.0", "16.0"], [PASS, PASS, PASS]),
+        (["16.0", "32.0", "32.0"], [FAIL, PASS, PASS]),
+        (["16.0", "32.0", "16.0", "16.0"], [PASS, PASS, PASS, PASS]),
+    ],
+)
+def test_a_better_slot_counts_against_another_node_where_two_have_it(
+    links: list[str], expected: list[Verdict]
+) -> None:
+    now = {f"gpu{number:02d}": ("16", speed) for number, speed in enumerate(links, 1)}
+    evidence = with_slots(sample.healthy(len(links)), now, ("16", "32.0"))
     assert verdicts("infiniband-port", evidence) == expected
+
+
+def test_of_two_nodes_whose_slots_differ_the_pair_is_named() -> None:
+    now = {"gpu01": ("16", "16.0"), "gpu02": ("16", "32.0")}
+    results = judged("infiniband-port", with_slots(sample.healthy(2), now, ("16", "32.0")))
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert (culprit.scope, culprit.node, culprit.peer) == ("link", "gpu01", "gpu02")
 
 
 def test_a_rail_that_is_down_everywhere_is_dead_unless_fewer_are_declared() -> None:

@@ -95,6 +95,20 @@ def test_of_two_nodes_the_one_with_fewer_fails() -> None:
     assert "1 of 2 InfiniBand controllers, of another equal node" in results[0].because
 
 
+def test_what_only_one_of_three_nodes_has_is_missed_by_nobody() -> None:
+    """One more adapter on gpu01, one gone from gpu02: no two nodes are alike, and gpu03 is whole."""
+    results = judged(
+        seeding.chain(plus("gpu01"), plus("gpu01", address="0000:f1:00.0"), plus("gpu02"))(sample.healthy())
+    )
+    assert [result.verdict for result in results] == [PASS] * 3
+
+
+def test_of_four_nodes_two_show_what_the_others_lack() -> None:
+    results = judged(seeding.chain(plus("gpu01"), plus("gpu02"))(sample.healthy(4)))
+    assert [result.verdict for result in results] == [PASS, PASS, FAIL, FAIL]
+    assert "as on 2 of 4 equal nodes" in results[2].because
+
+
 def test_virtual_functions_come_and_go() -> None:
     both = seeding.chain(*(plus(node, virtual_function=True) for node in ("gpu01", "gpu03")))
     assert [result.verdict for result in judged(both(sample.healthy()))] == [PASS] * 3

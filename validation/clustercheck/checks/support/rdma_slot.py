@@ -5,6 +5,7 @@ What the adapter itself could do does not count: one made for a later generation
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ SLOT = (
 )
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # by GT/s
 EQUALS = "the same place on equal nodes"
+WITNESSES = 2  # of three nodes and more, so many must have a better link than another
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,12 @@ def poor_slot(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | No
         if not mine or now is None or most is None or not _is_less(now, most):
             continue
         name = mine[0][0].name
-        best = evidence.once(_best)[evidence.kind(node), address]
+        others = evidence.once(_links)[evidence.kind(node), address]
+        best = _best(others)
         if _is_less(now, best):
             because = f"{name} has not all of its PCI Express link: {now}, {best} at {EQUALS}"
-            return failed(because, str(now), str(best), source=EQUALS, remedy=SLOT)
+            peer = next(each for each in others if each != node) if len(others) == WITNESSES else ""
+            return failed(because, str(now), str(best), source=EQUALS, remedy=SLOT, between=peer)
         needed = sum(port.rate_gbps for adapter, port in up if _slot(adapter.address) == _slot(address))
         if now.gbps < needed:
             because = f"{name} has not all of its PCI Express link: {now}, and its ports need {needed:g} Gb/s"
@@ -83,16 +87,21 @@ def _slot(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def _best(evidence: Evidence) -> dict[tuple[object, str], PcieSlot]:
-    """By kind of node and place: the most lanes and the highest speed that any of them has there."""
-    best: dict[tuple[object, str], PcieSlot] = {}
+def _best(links: Mapping[str, PcieSlot]) -> PcieSlot:
+    """The most lanes and the highest speed that two of these nodes have; of two nodes, that one has."""
+    place = WITNESSES - 1 if len(links) > WITNESSES else 0
+    lanes = sorted((link.lanes for link in links.values()), reverse=True)
+    speeds = sorted((link.speed for link in links.values()), reverse=True)
+    return PcieSlot(lanes[place], speeds[place])
+
+
+def _links(evidence: Evidence) -> dict[tuple[object, str], dict[str, PcieSlot]]:
+    """By kind of node and place: the link that each node has there."""
+    found: dict[tuple[object, str], dict[str, PcieSlot]] = defaultdict(dict)
     for node in evidence.reachable:
         part = evidence.nodes[node].raw.get("pci")
         for device in part if isinstance(part, list) else []:
             now = link_now(device) if isinstance(device, Mapping) else None
-            if now is None:
-                continue
-            key = (evidence.kind(node), str(device.get("address")))
-            other = best.get(key, now)
-            best[key] = PcieSlot(max(now.lanes, other.lanes), max(now.speed, other.speed))
-    return best
+            if now is not None:
+                found[evidence.kind(node), str(device.get("address"))][node] = now
+    return found
