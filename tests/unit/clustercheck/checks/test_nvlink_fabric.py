@@ -13,12 +13,18 @@ from tests.support.tree import ROOT
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import nvlink_fabric, seeding
+from clustercheck.checks.support.imex import of_rack
 from clustercheck.checks.support.nvlink_fabric import Manager, fabric_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.expect import profiles
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe import devices, nvlink_services
+from clustercheck.samples import sample
+
+NODES = ("gpu01", "gpu02", "gpu03")
 
 
 def test_the_roles_and_validation_know_the_same_gpus() -> None:
@@ -92,3 +98,24 @@ def test_the_probe_finds_the_mark_the_process_the_module_and_the_nodes(tmp_path:
     assert nvlink_services.runs("nv-fabricmanager", str(tmp_path)) is False
     assert nvlink_services.imex(5, str(tmp_path))["nodes"] == ["192.0.2.1", "192.0.2.2"]
     assert nvlink_services.imex(5, f"{tmp_path}/nowhere")["nodes"] == []
+
+
+@pytest.mark.parametrize("liar", NODES)
+def test_what_imex_of_one_node_is_told_fails_no_other_node_of_three(liar: str) -> None:
+    lying = seeding.edit(liar, lambda raw: raw["imex"].update(nodes=["192.0.2.2", "192.0.2.1"]))(rack(3))
+    found = {r.subject.node: r.verdict for r in evaluate(BY_ID["fabric-manager"], lying)}
+    assert found == {node: Verdict.FAIL if node == liar else Verdict.PASS for node in NODES}
+
+
+def test_of_two_nodes_whose_imex_is_told_of_other_nodes_the_pair_is_named() -> None:
+    apart = seeding.edit("gpu02", lambda raw: raw["imex"].update(nodes=["192.0.2.2"]))(rack(2))
+    results = evaluate(BY_ID["fabric-manager"], apart)
+    assert [result.verdict for result in results] == [Verdict.FAIL, Verdict.FAIL]
+    assert "cannot determine" in results[0].because
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
+    assert (culprit.scope, culprit.node, culprit.peer) == ("link", "gpu01", "gpu02")
+
+
+def rack(nodes: int) -> Evidence:
+    """The sample as trays of GB200, whose IMEX are told of the same nodes."""
+    return seeding.chain(*(seeding.edit(node, of_rack) for node in NODES[:nodes]))(sample.healthy(nodes))

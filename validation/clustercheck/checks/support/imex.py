@@ -5,6 +5,7 @@ From NVIDIA's documents: never seen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.nvlink_fabric import version_in
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NVIDIA, NodeEvidence
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.model import Subject, Verdict
 from clustercheck.parse.plain_text import some_of
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
@@ -53,21 +55,26 @@ def judge_imex(evidence: Evidence, node: NodeEvidence) -> Finding:
 def _joined(
     evidence: Evidence, node: NodeEvidence, part: Mapping[str, Any], nodes: tuple[str, ...]
 ) -> Finding | None:
-    """Why it does not serve jobs, although it runs."""
+    """Why it does not serve jobs, although it runs. Most nodes of its domain say which list is right; of two
+    that differ nobody can tell: they are named as a pair.
+    """
     state = first_line(program_output(part.get("state"), "nvidia-imex-ctl -q"))
     if state != READY:
         return failed(f"IMEX is {state[:40] or 'silent'}", state[:40], READY, remedy=PEERS)
-    lists = evidence.once(_lists)
-    others = sorted(
-        name for name, each in lists.items() if name != node.name and set(each) & set(nodes) and each != nodes
-    )
-    if not others:
+    lists = {name: each for name, each in evidence.once(_lists).items() if set(each) & set(nodes)}
+    usual = find_majority(count_votes(Counter([each]) for each in lists.values()))
+    if usual == nodes:
         return None
+    others = sorted(name for name, each in lists.items() if each != nodes and usual in (None, each))
+    because = (
+        f"nodes_config.cfg differs from that of {some_of(others, 4)}, which is of the same NVLink domain"
+    )
     return failed(
-        f"nodes_config.cfg differs from that of {some_of(others, 4)}, which is of the same NVLink domain",
+        because if usual else f"{because}: cannot determine which is intended",
         f"{len(nodes)} nodes",
         "the same list on each of them",
         remedy="Set nvidia_driver_imex_nodes alike on all its nodes: clusterctl apply --only driver",
+        between=others[0] if usual is None and len(others) == 1 else "",
     )
 
 
@@ -89,7 +96,7 @@ def _nodes(node: NodeEvidence) -> tuple[str, ...]:
     return tuple(nodes)
 
 
-def _of_rack(raw: seeding.Raw) -> None:
+def of_rack(raw: seeding.Raw) -> None:
     """A tray of GB200, whose IMEX is told the sample's three nodes."""
     raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
     for device in raw["pci"]:
@@ -108,7 +115,7 @@ def _said(stdout: str) -> dict[str, Any]:
     return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
 
 
-_RACK = seeding.chain(*(seeding.edit(f"gpu{number:02d}", _of_rack) for number in (1, 2, 3)))
+_RACK = seeding.chain(*(seeding.edit(f"gpu{number:02d}", of_rack) for number in (1, 2, 3)))
 
 
 def _fault(name: str, change: Any, verdict: Verdict = Verdict.FAIL, node: str = "gpu02") -> SeededFault:
@@ -124,6 +131,12 @@ FAULTS = (
     ),
     _fault("imex-waiting-for-peers", lambda raw: raw["imex"]["state"].update(stdout="WAITING_FOR_PEERS\n")),
     _fault("imex-other-nodes", lambda raw: raw["imex"].update(nodes=["192.0.2.1", "192.0.2.2"])),
+    SeededFault(
+        "imex-other-nodes-on-another-node",
+        seeding.chain(_RACK, seeding.edit("gpu01", lambda raw: raw["imex"].update(nodes=["192.0.2.1"]))),
+        Subject("gpu02"),
+        Verdict.PASS,
+    ),
     _fault("imex-started-for-a-job", lambda raw: raw["imex"].update(nodes=[]), Verdict.EXCLUDED),
     _fault(
         "imex-version-unreadable", lambda raw: raw["imex"]["version"].update(stdout="?\n"), Verdict.NOT_RUN
