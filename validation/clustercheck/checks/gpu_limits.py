@@ -19,6 +19,7 @@ from clustercheck.checks.base import (
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.nvidia_smi import SmiGpu, plain_model
 from clustercheck.parse.reading import CannotReadError
@@ -34,7 +35,9 @@ Settings = Mapping[str, "tuple[float, float]"]
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Lower than the default on this GPU is a fault; on all of its model it may be the site's choice."""
+    """Lower than the default on this GPU is a fault; on all GPUs of its model, here and on most nodes, it
+    may be the site's choice.
+    """
     gpu = gpu_of(evidence, subject)
     settings = settings_of(gpu)
     if not settings:
@@ -48,10 +51,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     because = "; ".join(
         f"{name} is set to {settings[name][0]:g}, its default is {settings[name][1]:g}" for name in lowered
     )
-    counts = evidence.once(_settings)[plain_model(gpu.model)]
-    total = sum(counts.values())
-    if total > 1 and len(counts) == 1:
-        because += f", alike on all {total} GPUs of this model"
+    nodes = evidence.once(_settings)[plain_model(gpu.model)]
+    total, own = sum(sum(counts.values()) for counts in nodes.values()), nodes[str(subject.node)]
+    # Each node has one vote, for all the settings that its GPUs have.
+    usual = find_majority(count_votes(Counter([frozenset(counts)]) for counts in nodes.values()))
+    if total > 1 and len(own) == 1 and usual == frozenset(own):
+        alike = sum(sum(counts.values()) for counts in nodes.values() if frozenset(counts) == usual)
+        because += f", alike on {'all' if alike == total else f'{alike} of'} {total} GPUs of this model"
         return warned(because, measured, expected, evidence=more, remedy=ON_PURPOSE)
     return failed(because, measured, expected, evidence=more)
 
@@ -82,9 +88,9 @@ def _lowered(settings: Settings) -> list[str]:
     return [name for name, (now, default) in settings.items() if now < default]
 
 
-def _settings(evidence: Evidence) -> Mapping[str, Counter[tuple[float, ...]]]:
-    """By model: how many GPUs have which settings, on all nodes whose driver answers."""
-    found: dict[str, Counter[tuple[float, ...]]] = defaultdict(Counter)
+def _settings(evidence: Evidence) -> Mapping[str, Mapping[str, Counter[tuple[float, ...]]]]:
+    """By model and node: how many GPUs have which settings, on all nodes whose driver answers."""
+    found: dict[str, dict[str, Counter[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(Counter))
     for node in evidence.reachable:
         for gpu in evidence.nodes[node].smi_gpus():
             try:
@@ -92,7 +98,7 @@ def _settings(evidence: Evidence) -> Mapping[str, Counter[tuple[float, ...]]]:
             except CannotReadError:
                 continue
             if settings:
-                found[plain_model(gpu.model)][tuple(now for now, _ in settings.values())] += 1
+                found[plain_model(gpu.model)][node][tuple(now for now, _ in settings.values())] += 1
     return found
 
 
@@ -116,7 +122,8 @@ CHECK = Check(
     measures="each GPU's power limit and application clocks against the card's own defaults",
     method="nvidia-smi -q -x, gpu_power_readings, applications_clocks and default_applications_clocks",
     requires="GPUs that report them; drivers of newer GPUs have no application clocks",
-    expectation="none below its default; a warning where all GPUs of the model are limited alike",
+    expectation="none below its default; a warning where all GPUs of the model are limited alike, on this "
+    "node and on most",
     remedy="Set the default again: nvidia-smi -i N -pl WATTS (default_power_limit), nvidia-smi -i N -rac for "
     "the clocks; then find what sets it (a boot script, DCGM, the BMC's power capping).",
     subjects=every_gpu,

@@ -154,6 +154,19 @@ def test_limits_that_all_gpus_of_a_model_have_are_a_warning_whatever_their_drive
     assert of_gpu("gpu-limits", seeding.smi("gpu02", 1, POWER, "400.00 W")(evidence)).verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize(("limited", "verdict"), [((1, 3), Verdict.WARNING), ((1,), Verdict.FAIL)])
+def test_that_one_of_three_nodes_is_not_limited_fails_no_other(
+    limited: tuple[int, ...], verdict: Verdict
+) -> None:
+    evidence = sample.healthy()
+    for node in limited:
+        for gpu in range(8):
+            evidence = seeding.smi(f"gpu{node:02d}", gpu, POWER, "300.00 W")(evidence)
+    found = {r.subject.node: r.verdict for r in evaluate(BY_ID["gpu-limits"], evidence)}
+    limits = {f"gpu{node:02d}": verdict for node in limited}
+    assert found == {**dict.fromkeys(("gpu01", "gpu02", "gpu03"), Verdict.PASS), **limits}
+
+
 def test_a_fabric_of_two_halves_blames_nobody() -> None:
     """As partitions of a fabric for two tenants."""
     evidence = sample.healthy(1)
