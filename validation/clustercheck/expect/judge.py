@@ -13,6 +13,8 @@ from typing import TypeVar
 from clustercheck.expect import groups, peers
 from clustercheck.model import Direction, Figure, Judged, JudgedPart, Limit, Part, Verdict
 
+MAX_PART = 1e6  # how far from a reference is told, as a part of it
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -198,9 +200,9 @@ def _part(
         round(bound, 6),
         limit.source,
         limit.method,
-        round(limit.tolerance, 6),
+        round(_bounded(limit.tolerance), 6),
         Verdict.PASS if inside else otherwise,
-        round(distance / bound, 4) if bound else 0.0,
+        round(_bounded(distance / bound), 4) if bound else 0.0,
         "" if inside else because(bound),
     )
 
@@ -210,11 +212,17 @@ _judged_part = lru_cache(maxsize=65536)(JudgedPart)
 
 
 def _applied(limit: Limit, *, at_most: bool) -> float:
-    return limit.reference * (1 + limit.tolerance if at_most else 1 - limit.tolerance)
+    applied = limit.reference * (1 + limit.tolerance if at_most else 1 - limit.tolerance)
+    return max(-sys.float_info.max, min(applied, sys.float_info.max))
+
+
+def _bounded(part: float) -> float:
+    """A part of a reference that JSON can write: a node may have said a reference of nearly nothing."""
+    return max(-MAX_PART, min(part, MAX_PART))
 
 
 def _changed(figure: Figure, reference: float) -> str:
-    change = figure.measured / reference - 1
+    change = _bounded(figure.measured / reference - 1)
     return f"{100 * abs(change):.0f} % {'below' if change < 0 else 'above'}"
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clustercheck.expect.effects import effects
@@ -84,6 +84,27 @@ def test_a_part_passes_where_its_margin_is_not_below_zero(
     (floor,) = judged.parts
     assert (floor.margin > 0) <= (floor.verdict is Verdict.PASS) <= (floor.margin >= 0)
     assert bool(floor.because) is (floor.verdict is Verdict.FAIL)
+
+
+@given(
+    measured=st.floats(0, allow_infinity=False),
+    then=st.floats(0, allow_infinity=False),
+    equals=st.builds(Equals, st.just(8), st.floats(0), st.floats(0)),
+    better=st.sampled_from(Direction),
+)
+@example(measured=55.0, then=1e-313, equals=Equals(8, 1e-313, 1.0), better=Direction.LOWER)
+@example(measured=55.0, then=1e-313, equals=Equals(8, 1e-313, 0.0), better=Direction.HIGHER)
+@example(measured=1.0, then=1.7e308, equals=Equals(8, math.inf, math.inf), better=Direction.LOWER)
+def test_whatever_a_figure_is_compared_with_json_can_write_what_comes_of_it(
+    measured: float, then: float, equals: Equals, better: Direction
+) -> None:
+    judged = judge(
+        Figure("m", measured, "", better=better, floor=Limit(then, "s"), effect=Effect(0.05, "test")),
+        BaselineValue(then, "r"),
+        equals,
+    )
+    assert all(math.isfinite(n) for each in judged.parts for n in (each.limit, each.tolerance, each.margin))
+    assert not any("inf % " in each.because for each in judged.parts)
 
 
 @given(measured=POSITIVE, better_by=st.floats(1, 100), then=POSITIVE, middle=POSITIVE)
