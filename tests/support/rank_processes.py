@@ -36,6 +36,7 @@ def run_job(
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_DISTRI_BACKEND": "gloo",
         "CLUSTERCTL_BACKEND": "gloo",
+        "CLUSTERCTL_PROCESSES": ",".join(["1"] * ranks),
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }

@@ -99,7 +99,7 @@ def _is_whole(trainer: object) -> bool:
     seen, losses, parameters = (trainer.get(key) for key in ("seen", "losses", "parameters_sha256"))
     return (
         isinstance(trainer.get("rank"), int)
-        and isinstance(trainer.get("world"), int)
+        and _is_count(trainer.get("world"))
         and isinstance(trainer.get("device"), str)
         and isinstance(parameters, str)
         and len(parameters) >= 16
@@ -123,19 +123,38 @@ def _is_count(value: Any) -> bool:
 def _too_few(
     evidence: Evidence, node: str, answer: Mapping[str, Any], trainers: list[Trainer]
 ) -> Finding | None:
-    if len(trainers) != answer["processes"]:
-        because = f"{len(trainers)} of {answer['processes']} processes finished their training"
-        return failed(because, len(trainers), answer["processes"], unit="processes")
+    expected = _started(evidence, node, answer)
+    if len(trainers) != expected:
+        because = f"{len(trainers)} of {expected} processes finished their training"
+        return failed(because, len(trainers), expected, unit="processes")
     gpus = evidence.gpu_count(node)
     on_gpus = any(trainer["device"].startswith("gpu") for trainer in trainers)
     if on_gpus and len(trainers) < gpus and not has_mig(evidence, node):
         because = f"Paddle trained on {len(trainers)} of {gpus} GPUs"
         return failed(because, len(trainers), gpus, unit="GPUs")
-    worlds = {trainer["world"] for trainer in trainers}
-    if worlds != {answer["all_processes"]}:
-        because = f"the processes found {min(worlds)} of {answer['all_processes']} processes of all nodes"
-        return failed(because, min(worlds), answer["all_processes"], unit="processes")
+    worlds, usual = {trainer["world"] for trainer in trainers}, evidence.once(_worlds)
+    if worlds != usual:
+        found, of = min(worlds - usual or worlds), " or ".join(map(str, sorted(usual)))
+        because = f"the processes found {found} of {of} processes of all nodes"
+        return failed(because, found, max(usual), unit="processes")
     return None
+
+
+def _started(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> int:
+    """How many processes the node was to start: by the launcher, else as it says."""
+    processes = outcome_of(evidence, JOB).facts.get("processes") or {}
+    return int(processes.get(node, answer["processes"]))
+
+
+def _worlds(evidence: Evidence) -> set[int]:
+    """How many processes most nodes found together, each with one vote: by what they were launched for, one
+    node that starts fewer would fail all others.
+    """
+    votes: Counter[int] = Counter()
+    for rank in outcome_of(evidence, JOB).ranks:
+        with suppress(CannotReadError):
+            votes.update(commonest(Counter(trainer["world"] for trainer in trainers_of(rank))))
+    return commonest(votes)
 
 
 def _parameters(evidence: Evidence) -> set[str]:
@@ -182,16 +201,17 @@ def _launches(evidence: Evidence) -> set[Launch]:
     return commonest(votes)
 
 
-def _share(answer: Trainer) -> int:
+def _share(trainer: Trainer, answer: Trainer) -> int:
     """The samples of a process in an epoch: the sampler repeats some to make the parts equal."""
-    return -(-int(answer["samples"]) // int(answer["all_processes"]))
+    return -(-int(answer["samples"]) // int(trainer["world"]))
 
 
 def _part_problem(trainer: Trainer, answer: Trainer) -> str:
     """What is wrong with the samples of one process by itself."""
     for number, epoch in enumerate(trainer["seen"], 1):
-        if len(epoch) != _share(answer):
-            return f"it trained on {len(epoch)} samples in epoch {number}, {_share(answer)} expected"
+        if len(epoch) != _share(trainer, answer):
+            share = _share(trainer, answer)
+            return f"it trained on {len(epoch)} samples in epoch {number}, {share} expected"
         if strange := [sample for sample in epoch if not 0 <= sample < answer["samples"]]:
             return f"it trained on samples in epoch {number} that there are not ({len(strange)})"
     return ""
@@ -202,13 +222,14 @@ def _sound(evidence: Evidence) -> dict[str, list[Trainer]]:
 
     One that is not fails for itself, and says nothing of the others.
     """
-    launches, found = evidence.once(_launches), {}
+    launches, worlds, found = evidence.once(_launches), evidence.once(_worlds), {}
     for rank in outcome_of(evidence, JOB).ranks:
         answer = rank.verdict or {}
         with suppress(CannotReadError):
             trainers = trainers_of(rank)
-            is_whole = len(trainers) == answer["processes"] and {_launch_of(answer)} == launches
-            if is_whole and not any(_part_problem(trainer, answer) for trainer in trainers):
+            is_whole = len(trainers) == _started(evidence, rank.node, answer)
+            is_alike = {_launch_of(answer)} == launches and {each["world"] for each in trainers} == worlds
+            if is_whole and is_alike and not any(_part_problem(trainer, answer) for trainer in trainers):
                 found[rank.node] = trainers
     return found
 
@@ -218,7 +239,7 @@ def _shared_samples(evidence: Evidence) -> dict[str, Shared]:
     nodes, launches = evidence.once(_sound), evidence.once(_launches)
     if not nodes or len(launches) != 1:
         return {}
-    ((world, samples, epochs),) = launches
+    ((_, samples, epochs),), (world,) = launches, evidence.once(_worlds)
     return find_shared(
         [
             {
@@ -233,14 +254,18 @@ def _shared_samples(evidence: Evidence) -> dict[str, Shared]:
 
 def _missing_processes(evidence: Evidence) -> dict[str, str]:
     """By node why it is held against it that all nodes together trained with more or fewer processes than
-    they were launched with: where most have as many, against the others.
+    they were launched with: where most have as many, against the others; not where shared samples say why.
     """
     nodes, launches = evidence.once(_sound), evidence.once(_launches)
+    if len(nodes) < len(outcome_of(evidence, JOB).ranks) or evidence.once(_shared_samples):
+        return {}
+    ((launched, _, _),), (world,) = launches, evidence.once(_worlds)
     together = sum(map(len, nodes.values()))
-    if len(nodes) < len(outcome_of(evidence, JOB).ranks) or {together} == {launch[0] for launch in launches}:
+    if together == world == launched:
         return {}
     usual = find_majority(count_votes(Counter([len(trainers)]) for trainers in nodes.values()))
-    because = f"{together} processes trained on all nodes together, of {min(launches)[0]}"
+    trained = world if together == launched else together
+    because = f"{trained} processes trained on all nodes together, of {launched}"
     if usual is None or all(len(trainers) == usual for trainers in nodes.values()):
         return dict.fromkeys(nodes, f"{because} ({UNKNOWN})")
     return {

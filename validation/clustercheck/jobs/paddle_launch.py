@@ -31,12 +31,11 @@ MAX_LOG = 4000  # characters of what a process printed, the last
 join = nccl_tests.join
 
 
-def count_processes() -> int:
-    """How many processes a user starts on this node: one for each GPU that Paddle sees."""
-    paddle: Any = importlib.import_module("paddle")
-    if not paddle.device.is_compiled_with_cuda():
-        return 1
-    return int(paddle.device.cuda.device_count())
+def read_processes() -> list[int]:
+    """How many processes a user starts on each node, by rank: one for each GPU, as our launcher counted them
+    before the job. If a node told the others, they would miss what it does not start.
+    """
+    return [int(count) for count in os.environ["CLUSTERCTL_PROCESSES"].split(",")]
 
 
 def make_command(
@@ -72,11 +71,9 @@ def read_logs(directory: Path) -> str:
     return "\n".join(ends)[-MAX_LOG:]
 
 
-def read_node(value: Any) -> tuple[int, int]:
-    """A free port of a node and its number of processes. Raises TypeError, ValueError."""
-    port, processes = value
-    count = nccl_tests.read_count(processes, nccl_tests.MAX_GPUS)
-    return nccl_tests.read_count(port, 65535), max(1, count)
+def read_port(value: Any) -> int:
+    """A free port of a node. Raises ValueError."""
+    return nccl_tests.read_count(value, 65535)
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,31 +81,28 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
 
     One sample fewer than the processes could share equally: one is trained on twice.
     """
-    world.set_phase("counting the GPUs")
-    processes = count_processes()
+    processes = read_processes()
     with socket.socket() as one:
         one.bind((world.address, 0))
         port = one.getsockname()[1]
-    said = world.exchange([port, processes], "agreeing on the first node", read_node)
-    nodes = [each for each in said if each is not None]
-    if len(nodes) < world.size:
-        # Whoever waits with this one for a peer says so, too: who sent it, or passed it on, does not.
-        raise meeting.MeetingError(
-            f"a peer, rank {said.index(None)}, does not say how many processes it starts"
-        )
-    master = f"{world.endpoints[0][0]}:{nodes[0][0]}"
+    # Only the first node's port is used: what another one says of its own is nobody's failure.
+    first, *_ = world.exchange(port, "agreeing on the first node", read_port)
+    if first is None:
+        # Whoever waits with this one for a peer says so, too: who sent it does not.
+        raise meeting.MeetingError("a peer, rank 0, does not say which port is free")
+    master = f"{world.endpoints[0][0]}:{first}"
     directory = Path(f"launched-{world.rank}").absolute()
     directory.mkdir()
-    together = sum(count for _, count in nodes)
+    together = sum(processes)
     samples = int(arguments["samples"]) * together - 1
-    words = make_command(world, master, processes, directory, {**arguments, "samples": samples})
+    words = make_command(world, master, processes[world.rank], directory, {**arguments, "samples": samples})
     found = nccl_tests.run_program(world, "paddle.distributed.launch", words, directory / "launch")
     return {
         "ok": True,
         "because": "",
         "launched": {**found, "text": found["text"][-MAX_LOG:], "log": read_logs(directory)},
         "trainers": read_trainers(directory),
-        "processes": processes,
+        "processes": processes[world.rank],
         "all_processes": together,
         "samples": samples,
         "epochs": int(arguments["epochs"]),

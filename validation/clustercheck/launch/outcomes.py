@@ -92,6 +92,7 @@ def make_facts(
             "master": placement.master,
             "method": placement.method,
             "ranks": {str(place.rank): place.node for place in placement.ranks},
+            "processes": {report.node: report.processes for report in reports},
         }
     return facts
 

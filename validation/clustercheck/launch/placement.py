@@ -32,6 +32,11 @@ class NodeReport:
     removed: tuple[str, ...] = ()
     devices: int = 0
 
+    @property
+    def processes(self) -> int:
+        """How many a framework's own launcher starts on this node: one for each GPU, or one on the CPU."""
+        return max(1, self.gpus) if self.cuda else 1
+
 
 @dataclass(frozen=True)
 class RankPlace:
@@ -170,6 +175,7 @@ def place_ranks(
     endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in slots]
     all_endpoints = ",".join(endpoints)
     master = f"{reports[0].address}:{reports[0].ports[0]}"
+    processes = ",".join(str(report.processes) for report in reports)
     ranks = tuple(
         RankPlace(
             rank=number,
@@ -184,6 +190,7 @@ def place_ranks(
                 "PADDLE_MASTER": master,
                 "PADDLE_CURRENT_ENDPOINT": endpoints[number],
                 "PADDLE_TRAINER_ENDPOINTS": all_endpoints,
+                "CLUSTERCTL_PROCESSES": processes,
             }
             | dict((environment or {}).get((report.node, gpu), {})),
         )

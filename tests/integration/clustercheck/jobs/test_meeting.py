@@ -413,18 +413,26 @@ def test_what_one_node_says_of_itself_ends_no_other(tmp_path: Path, hostile: int
 # --- paddle.distributed.launch
 
 
-@pytest.mark.parametrize("says", [[4000, 10**9], [4000, -1], ["x", 1], None, [-1, 1]], ids=str)
-def test_no_node_says_how_much_the_others_hold_in_memory(tmp_path: Path, says: Any) -> None:
+@pytest.mark.parametrize("says", [4000, [4000, 64], -1, "x", None], ids=str)
+def test_no_node_says_how_many_processes_the_others_wait_for(tmp_path: Path, says: Any) -> None:
     asked = {**ASKED, "samples": 4, "batch": 2, "epochs": 1, "seed": 1}
-    directory = tmp_path / "bin"
-    directory.mkdir()
-    (directory / "paddle.py").write_text(
-        "class device:\n    is_compiled_with_cuda = staticmethod(lambda: 0)\n"
+    counted = {"CLUSTERCTL_PROCESSES": "1,2"}
+    (honest,) = ranks(
+        tmp_path, {}, asked, job="paddle_launch", hostile=1, says=says, variables=(counted, counted)
     )
-    path = {"PYTHONPATH": str(directory)}
-    (honest,) = ranks(tmp_path, {}, asked, job="paddle_launch", hostile=1, says=says, variables=(path, path))
+    assert (honest["ok"], honest["processes"], honest["all_processes"]) == (True, 1, 3), honest
+    assert honest["samples"] == 4 * 3 - 1
+    assert "--nproc_per_node 1" in honest["launched"]["command"]
+
+
+def test_the_first_node_says_where_all_meet(tmp_path: Path) -> None:
+    asked = {**ASKED, "samples": 4, "batch": 2, "epochs": 1, "seed": 1}
+    counted = {"CLUSTERCTL_PROCESSES": "1,1"}
+    (honest,) = ranks(
+        tmp_path, {}, asked, job="paddle_launch", hostile=0, says="x", variables=(counted, counted)
+    )
     assert (honest["ok"], honest["collective"]) == (False, True)
-    assert "a peer, rank 1, does not say how many processes it starts" in honest["because"]
+    assert "a peer, rank 0, does not say which port is free" in honest["because"]
 
 
 # --- fio

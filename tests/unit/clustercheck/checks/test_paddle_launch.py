@@ -166,6 +166,77 @@ def test_a_gpu_that_paddle_did_not_use_is_counted_and_a_cpu_needs_one_process() 
     assert {one.verdict for one in found.values()} == {Verdict.PASS}
 
 
+def trained_by(processes: dict[str, int]) -> seeding.Inject:
+    """So many processes start on each node, and divide the samples among them."""
+    world, order = sum(processes.values()), list(processes)
+
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        first = sum(processes[node] for node in order[: order.index(rank.node)])
+        samples = verdict["samples"]
+        like, share = verdict["trainers"][0], -(-samples // world)
+        verdict["trainers"] = [
+            {
+                **like,
+                "rank": place,
+                "world": world,
+                "seen": [
+                    [number % samples for number in range(place, share * world, world)] for _ in like["seen"]
+                ],
+            }
+            for place in range(first, first + processes[rank.node])
+        ]
+
+    return seeding.verdicts(checked.JOB, change)
+
+
+FEWER = {"gpu01": 8, "gpu02": 1, "gpu03": 8}
+
+
+@pytest.mark.parametrize("says", [1, 8])
+def test_a_node_that_starts_fewer_processes_than_the_launcher_counted_fails_alone(says: int) -> None:
+    told = only_gpu02(lambda verdict: verdict.update(processes=says))
+    counted = seeding.with_facts(sample.healthy(), checked.JOB, processes=dict.fromkeys(FEWER, 8))
+    found = judged(seeding.chain(trained_by(FEWER), told)(counted))
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.PASS,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.PASS,
+    }
+    assert found["gpu02"].because == "1 of 8 processes finished their training"
+
+
+def test_a_node_that_makes_up_the_processes_it_did_not_start_has_samples_of_others() -> None:
+    honest = trained_by(FEWER)(sample.healthy())
+    ranks = honest.jobs[checked.JOB].ranks
+    theirs = {rank.node: (rank.verdict or {})["trainers"] for rank in ranks}
+
+    def makes_up(verdict: seeding.Raw) -> None:
+        verdict["trainers"] += [*theirs["gpu01"][:4], *theirs["gpu03"][:3]]
+
+    found = judged(only_gpu02(makes_up)(honest))
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.PASS,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.PASS,
+    }
+
+
+def test_a_node_alone_says_how_many_processes_there_are() -> None:
+    found = judged(
+        only_gpu02(lambda verdict: [t.update(world=64) for t in verdict["trainers"]])(sample.healthy())
+    )
+    assert found["gpu02"].because == "the processes found 64 of 24 processes of all nodes"
+    assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
+
+
+def test_more_processes_than_all_nodes_tell_of_are_noticed() -> None:
+    more = trained_by({"gpu01": 8, "gpu02": 14, "gpu03": 8})(sample.healthy())
+    hidden = only_gpu02(lambda verdict: verdict.update(trainers=verdict["trainers"][:8]))(more)
+    found = judged(hidden)
+    assert {one.verdict for one in found.values()} == {Verdict.FAIL}
+    assert all("cannot determine which" in one.because for one in found.values())
+
+
 def test_instances_of_mig_are_not_counted_as_gpus() -> None:
     def seven(verdict: seeding.Raw) -> None:
         verdict.update(trainers=verdict["trainers"][:7], processes=7)

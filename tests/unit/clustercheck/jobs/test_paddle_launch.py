@@ -45,11 +45,8 @@ def test_what_processes_wrote_and_printed_is_read(tmp_path: Path) -> None:
     assert len(logs) <= program.MAX_LOG
 
 
-def test_without_cuda_a_node_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = SimpleNamespace(
-        is_compiled_with_cuda=lambda: False, cuda=SimpleNamespace(device_count=lambda: 4)
-    )
-    monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(device=device))
-    assert program.count_processes() == 1
-    device.is_compiled_with_cuda = lambda: True
-    assert program.count_processes() == 4
+def test_the_processes_of_each_node_are_those_that_the_launcher_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CLUSTERCTL_PROCESSES", "8,4,1")
+    assert program.read_processes() == [8, 4, 1]

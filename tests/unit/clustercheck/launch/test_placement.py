@@ -46,6 +46,13 @@ def test_without_cuda_one_rank_per_node_over_gloo_and_the_method_says_so():
     assert "FLAGS_selected_gpus" not in second
 
 
+def test_every_rank_is_told_how_many_processes_of_its_own_a_launcher_starts_on_each_node() -> None:
+    reports = [report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=1)]
+    assert {p.environment["CLUSTERCTL_PROCESSES"] for p in place_ranks(reports, 1).ranks} == {"2,1"}
+    on_cpu = [report("gpu01", gpus=2), report("gpu02")]
+    assert {p.environment["CLUSTERCTL_PROCESSES"] for p in place_ranks(on_cpu).ranks} == {"1,1"}
+
+
 def test_with_cuda_a_rank_a_gpu_over_nccl():
     placement = place_ranks([report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=1)])
     assert placement.backend == "nccl"
