@@ -29,6 +29,12 @@ class Passwords:
     def __bool__(self) -> bool:
         return self.ssh is not None or self.become is not None
 
+    def hide(self, text: str) -> str:
+        """The text without them: the host that is given one may say it again."""
+        for password in filter(None, (self.ssh, self.become)):
+            text = text.replace(password.get_secret_value(), "(masked)")
+        return text
+
 
 def ansible_variables(passwords: Passwords) -> bytes:
     """A JSON document of variables for Ansible; empty without passwords.

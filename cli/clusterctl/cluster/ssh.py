@@ -153,13 +153,14 @@ class OpenSshTransport:
                 self._disconnect(host)
                 raise NodeUnreachableError(node, f"its answer cannot be read: {error}") from None
         taken = time.monotonic() - begun
+        stderr = self._passwords.hide(done.stderr)
         # ssh ends with 255 where it could not reach the host; a command may end with it, too.
         if done.returncode == 255 and (LOST.search(done.stderr) or not self._is_connected(host)):
             self._disconnect(host)
-            raise NodeUnreachableError(node, reason(done.stderr, node))
+            raise NodeUnreachableError(node, reason(stderr, node))
         if done.returncode in (124, 137) and taken >= timeout_s:
             raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
-        refused = REFUSED_BY_SUDO.search(done.stderr) if done.returncode == 1 and not done.stdout else None
+        refused = REFUSED_BY_SUDO.search(stderr) if done.returncode == 1 and not done.stdout else None
         if become is not None and done.returncode == 1 and REFUSED in done.stderr.splitlines():
             because = (
                 f"sudo refuses us: {one_line(refused[1]) if refused else 'it did not take the password'}"
@@ -169,7 +170,7 @@ class OpenSshTransport:
             raise NodeUnreachableError(node, f"sudo refuses us: {one_line(refused[1])}")
         if become is not None:
             self._trial.take(node)
-        return Completed(done.returncode, done.stdout, done.stderr, taken)
+        return Completed(done.returncode, done.stdout, stderr, taken)
 
     def forwarding(self, node: str, name: str, port: int) -> subprocess.Popen[bytes]:
         """Forwards the Unix socket ``name`` on this machine to a port of the node itself.
@@ -229,7 +230,9 @@ class OpenSshTransport:
                     raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
                 if code != 0:
                     output.seek(0)
-                    raise NodeUnreachableError(host.name, reason(output.read(), host.name))
+                    raise NodeUnreachableError(
+                        host.name, reason(self._passwords.hide(output.read()), host.name)
+                    )
             self._connected.add(host.name)
 
     def _disconnect(self, host: Host) -> None:

@@ -218,6 +218,28 @@ class TestSudo:
         ):
             transport.run("gpu01", ["true"], timeout_s=10)
 
+    def test_a_host_that_says_its_password_again_does_not_get_it_into_a_reason(self, ssh, tmp_path):
+        (ssh / "sudo").write_text('#!/bin/sh\nread given; echo "sudo: $given is not it" >&2; exit 1\n')
+        secret = "correct horse"
+        with (
+            OpenSshTransport(
+                ClusterDirectory(tmp_path), [host()], Passwords(become=SecretStr(secret))
+            ) as transport,
+            pytest.raises(NodeUnreachableError) as refused,
+        ):
+            transport.run("gpu01", ["true"], timeout_s=10)
+        assert secret not in str(refused.value) and "sudo refuses us" in str(refused.value)
+
+    def test_a_host_that_says_its_password_again_does_not_get_it_into_what_a_command_printed(
+        self, ssh, tmp_path
+    ):
+        passwords = Passwords(become=SecretStr("open sesame"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            done = transport.run(
+                "gpu01", ["sh", "-c", "echo open sesame, they say >&2; exit 3"], timeout_s=10
+            )
+        assert (done.exit_code, done.stderr) == (3, "(masked), they say\n")
+
     def test_a_wrong_password_is_tried_once_and_nothing_else_passes_for_one(self, ssh, tmp_path):
         """Three attempts lock an account: neither our mark nor the command's input may be the next one."""
         passwords = Passwords(become=SecretStr("wrong"))
