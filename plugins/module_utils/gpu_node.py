@@ -125,7 +125,7 @@ def module_loaded(root: Path, name: str) -> bool:
 def secure_boot(root: Path) -> str:
     """Whether the kernel loads only modules that are signed: `enabled`, `disabled`, or `no efi`.
 
-    As Linux decides (efi_get_secureboot): insecure are a firmware in setup mode and a shim without validation.
+    As Linux decides (efi_get_secureboot): insecure are firmware in setup mode and a shim without validation.
     """
     on, setup, insecure = (_efi_variable(root / name) for name in (SECURE_BOOT, SETUP_MODE, SHIM_INSECURE))
     if not on[4:]:

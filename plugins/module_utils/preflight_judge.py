@@ -308,8 +308,9 @@ def _secure_boot(facts: dict[str, Any], wanted: dict[str, Any]) -> Finding:
     elif state == "requested":
         level, found = "warning", f"enrolment of {certificate} requested"
         remedy = (
-            "reboot with a person at the console, who confirms it in MokManager (Enroll MOK) with the "
-            "one-time password; if that is lost, mokutil --revoke-import and apply again"
+            "reboot with a person at the console, who presses a key within 10 seconds and confirms it in "
+            "MokManager (Enroll MOK) with the one-time password; if that is lost, mokutil --revoke-import "
+            "and apply again"
         )
     elif state == "blocked":
         found = f"{certificate} on a list of blocked keys"

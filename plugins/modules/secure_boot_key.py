@@ -59,9 +59,11 @@ ROOT = Path("/")
 # MokManager reads a keyboard with the layout of the United States: digits are where they are on any other.
 PASSWORD_DIGITS = 10
 LIMIT_S = 120
+# shim forgets the request as soon as MokManager starts: a console that nobody watches costs another apply.
 CONSOLE = (
-    "reboot the host with a person at its console (BMC), who presses a key when MokManager appears, chooses "
-    "Enroll MOK, Continue and Yes"
+    "reboot the host with a person at its console (BMC), who presses a key within 10 seconds when "
+    "MokManager asks for it, chooses Enroll MOK, Continue and Yes, enters {}, and chooses Reboot (if it was "
+    "missed, apply requests it again)"
 )
 
 
@@ -140,8 +142,8 @@ def main() -> None:
     if state == "enrolled":
         module.exit_json(changed=False, certificate=key.certificate, step="")
     if state == "requested":
-        step = (
-            f"{CONSOLE}, and enters the one-time password that an earlier apply showed (if it is lost, run "
+        step = CONSOLE.format(
+            "the one-time password that an earlier apply showed (if it is lost, run "
             "`mokutil --revoke-import` on the host and apply again)"
         )
         module.exit_json(changed=False, certificate=key.certificate, step=step)
@@ -164,11 +166,11 @@ def main() -> None:
     if not module.params["enroll"]:
         refuse(module, key)
     if module.check_mode:
-        step = f"{CONSOLE}, and enters the one-time password that apply will show"
+        step = CONSOLE.format("the one-time password that apply will show")
         module.exit_json(changed=True, certificate=key.certificate, step=step)
     if state == "no key":
         make_key(module, key)
-    step = f"{CONSOLE}, and enters the one-time password {request(module, key)}"
+    step = CONSOLE.format(f"the one-time password {request(module, key)}")
     module.exit_json(changed=True, certificate=key.certificate, step=step)
 
 
