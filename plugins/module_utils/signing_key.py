@@ -49,7 +49,7 @@ def signing_key(root: Path, kernel: str) -> SigningKey:
 def enrolment(run: RunFull, root: Path, key: SigningKey) -> str:
     """`enrolled`, `requested`, `absent` (neither), `blocked`, `no key` (not made yet), or `unknown` and why.
 
-    A certificate without its private key is no key: dkms makes both anew.
+    A certificate without its private key is no key: dkms replaces both.
     """
     certificate = root / key.certificate.lstrip("/")
     files = [certificate] if key.private.startswith(PKCS11) else [certificate, root / key.private.lstrip("/")]

@@ -4,7 +4,8 @@ mokutil 0.6.0-2 with libefivar1 37-6 of Debian 12, and mokutil 0.7.2-1 of Debian
 The states of a firmware with Secure Boot are files in a directory that EFIVARFS_PATH names, which libefivar
 reads instead of /sys/firmware/efi/efivars: SecureBoot 1 and SetupMode 0, and the lists as shim (MokListRT,
 MokListXRT), the firmware (db, dbx) and mokutil itself (MokNew, MokAuth) write them. dkms 3.0.10-8+deb12u1
-built a module for Linux 6.1.0-50-amd64, dkms 3.2.2-1~deb13u1 for 6.12.117+deb13-amd64.
+built a module for Linux 6.1.0-50-amd64, dkms 3.2.2-1~deb13u1 for 6.12.117+deb13-amd64. Under OVMF with
+Secure Boot on, after MokManager, both mokutils printed the same of the enrolled key, and 0.6.0 of the state.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_mokutils_answers_are_told_apart(tmp_path: Path, answer: Answer, state: 
 
 
 @pytest.mark.parametrize("lost", [DEBIAN.private, DEBIAN.certificate])
-def test_half_a_pair_is_no_key_since_dkms_makes_both_anew(tmp_path: Path, lost: str) -> None:
+def test_half_a_pair_is_no_key_since_dkms_replaces_both(tmp_path: Path, lost: str) -> None:
     pair(tmp_path, DEBIAN)
     (tmp_path / lost.lstrip("/")).unlink()
 
