@@ -13,7 +13,12 @@ MELLANOX = "0x15b3"
 DISPLAY_CLASSES = ("0x0300", "0x0302")
 NVSWITCH_CLASS = "0x0680"
 INFINIBAND_CLASS = "0x0207"
-SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+EFI_VARIABLES = "sys/firmware/efi/efivars"
+SECURE_BOOT = f"{EFI_VARIABLES}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+SETUP_MODE = f"{EFI_VARIABLES}/SetupMode-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+# shim sets it while its validation is off (`mokutil --disable-validation`); the kernel then verifies nothing.
+SHIM_INSECURE = f"{EFI_VARIABLES}/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
+NON_VOLATILE = 1
 
 
 def read_text(path: Path) -> str:
@@ -118,12 +123,24 @@ def module_loaded(root: Path, name: str) -> bool:
 
 
 def secure_boot(root: Path) -> str:
-    """`enabled`, `disabled`, or `no efi`."""
-    try:
-        value = (root / SECURE_BOOT).read_bytes()
-    except OSError:
+    """Whether the kernel loads only modules that are signed: `enabled`, `disabled`, or `no efi`.
+
+    As Linux decides (efi_get_secureboot): insecure are firmware in setup mode and a shim without validation.
+    """
+    on, setup, insecure = (_efi_variable(root / name) for name in (SECURE_BOOT, SETUP_MODE, SHIM_INSECURE))
+    if not on[4:]:
         return "disabled" if (root / "sys/firmware/efi").is_dir() else "no efi"
-    return "enabled" if value[4:5] == b"\x01" else "disabled"
+    # Only shim itself can have set one that the next start forgets.
+    by_shim = insecure[4:] == b"\x01" and not insecure[0] & NON_VOLATILE
+    return "enabled" if on[4:] == b"\x01" and setup[4:] != b"\x01" and not by_shim else "disabled"
+
+
+def _efi_variable(path: Path) -> bytes:
+    """Attributes (4 bytes, little-endian) and value; empty if there is no such variable."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def installed_packages(root: Path) -> tuple[dict[str, str], set[str]]:

@@ -300,31 +300,35 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
 def _secure_boot(facts: dict[str, Any], wanted: dict[str, Any]) -> Finding:
     """Which road applies: signed modules, a trusted key, one that is requested, or one to be enrolled."""
     certificate, state = facts["signing_key"]["certificate"], facts["signing_key"]["state"]
-    trusted = "modules that the firmware trusts"
+    level = "error"
     if not wanted["needs_headers"]:
-        return finding("info", "Secure Boot", "enabled, modules signed by Ubuntu", trusted, "nothing to do")
-    if state == "enrolled":
-        return finding("info", "Secure Boot", f"enabled, {certificate} enrolled", trusted, "nothing to do")
-    if state == "requested":
-        return finding(
-            "warning",
-            "Secure Boot",
-            f"enabled, enrolment of {certificate} requested",
-            trusted,
-            "reboot with a person at the console, who confirms it in MokManager (Enroll MOK) with the "
-            "one-time password; if that is lost, mokutil --revoke-import and apply again",
+        level, found, remedy = "info", "modules signed by Ubuntu", "nothing to do"
+    elif state == "enrolled":
+        level, found, remedy = "info", f"{certificate} enrolled", "nothing to do"
+    elif state == "requested":
+        level, found = "warning", f"enrolment of {certificate} requested"
+        remedy = (
+            "reboot with a person at the console, who presses a key within 10 seconds and confirms it in "
+            "MokManager (Enroll MOK) with the one-time password; if that is lost, mokutil --revoke-import "
+            "and apply again"
         )
-    if state.startswith("unknown"):
-        found = f"enabled, enrolment of {certificate} {state}"
-        return finding("error", "Secure Boot", found, trusted, "install mokutil")
-    found = f"enabled, {'no key to sign with yet' if state == 'no key' else f'{certificate} not enrolled'}"
-    if wanted["enroll_key"]:
-        remedy = "apply requests its enrolment: have a person at the console for the reboot after it"
-        return finding("warning", "Secure Boot", found, trusted, remedy)
-    signed = "use Ubuntu's signed modules (nvidia_driver_source: distribution), or "
-    remedy = "set nvidia_driver_enroll_key: true, with a person at the console for one reboot"
-    prebuilt = signed if facts["os"]["id"] == "ubuntu" else ""
-    return finding("error", "Secure Boot", found, trusted, prebuilt + remedy)
+    elif state == "blocked":
+        found = f"{certificate} on a list of blocked keys"
+        remedy = "name another pair in /etc/dkms/framework.conf (mok_signing_key, mok_certificate)"
+    elif state.startswith("unknown"):
+        found = f"enrolment of {certificate} {state}"
+        remedy = f"install mokutil, or see `mokutil --test-key {certificate}` on the host"
+    else:
+        found = "no key to sign with yet" if state == "no key" else f"{certificate} not enrolled"
+        prebuilt = "use Ubuntu's signed modules (nvidia_driver_source: distribution), or "
+        remedy = (
+            f"{prebuilt if facts['os']['id'] == 'ubuntu' else ''}set nvidia_driver_enroll_key: true, with a "
+            "person at the console for one reboot"
+        )
+        if wanted["enroll_key"]:
+            level = "warning"
+            remedy = "apply requests its enrolment: have a person at the console for the reboot after it"
+    return finding(level, "Secure Boot", f"enabled, {found}", "modules that the firmware trusts", remedy)
 
 
 def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:

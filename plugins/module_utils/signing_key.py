@@ -18,6 +18,9 @@ UBUNTU_KEY = ("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK
 TRUSTED = ("is already enrolled", "is already in db", "is already in the built-in trusted keyring")
 REQUESTED = "is already in the enrollment request"
 UNKNOWN_TO_SHIM = "is not enrolled"
+# In dbx, or in MokListX (MokListXRT up to mokutil 0.6).
+BLOCKED = "is blocked in "
+PKCS11 = "pkcs11:"
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,24 @@ def signing_key(root: Path, kernel: str) -> SigningKey:
 
 
 def enrolment(run: RunFull, root: Path, key: SigningKey) -> str:
-    """`enrolled`, `requested`, `absent` (neither), `no key` (not made yet), or `unknown` and why."""
+    """`enrolled`, `requested`, `absent` (neither), `blocked`, `no key` (not made yet), or `unknown` and why.
+
+    A certificate without its private key is no key: dkms replaces both.
+    """
     certificate = root / key.certificate.lstrip("/")
-    if not certificate.is_file():
+    files = [certificate] if key.private.startswith(PKCS11) else [certificate, root / key.private.lstrip("/")]
+    if not all(file.is_file() for file in files):
         return "no key"
+    # Its exit code was another before 0.7.3; what it prints was not.
     _, output, error = run(["mokutil", "--test-key", str(certificate)])
     answer = f"{output}\n{error}"
     if any(words in answer for words in TRUSTED):
         return "enrolled"
     if REQUESTED in answer:
         return "requested"
+    if BLOCKED in answer:
+        return "blocked"
     if UNKNOWN_TO_SHIM in answer:
         return "absent"
-    return f"unknown: {answer.strip().splitlines()[0] if answer.strip() else 'mokutil does not answer'}"
+    # Before it says what is wrong, it may complain that it cannot read the kernel's keys.
+    return f"unknown: {answer.strip().splitlines()[-1] if answer.strip() else 'mokutil does not answer'}"

@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release
 from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key import (
+    PKCS11,
     SigningKey,
     enrolment,
     signing_key,
@@ -58,9 +59,11 @@ ROOT = Path("/")
 # MokManager reads a keyboard with the layout of the United States: digits are where they are on any other.
 PASSWORD_DIGITS = 10
 LIMIT_S = 120
+# shim forgets the request as soon as MokManager starts: a console that nobody watches costs another apply.
 CONSOLE = (
-    "reboot the host with a person at its console (BMC), who presses a key when MokManager appears, chooses "
-    "Enroll MOK, Continue and Yes"
+    "reboot the host with a person at its console (BMC), who presses a key within 10 seconds when "
+    "MokManager asks for it, chooses Enroll MOK, Continue and Yes, enters {}, and chooses Reboot (if it was "
+    "missed, apply requests it again)"
 )
 
 
@@ -68,6 +71,8 @@ def make_key(module: AnsibleModule, key: SigningKey) -> None:
     """Makes the key as the distribution does; ends the module if that fails."""
     certificate = ROOT / key.certificate.lstrip("/")
     if os_release(ROOT)["id"] == "ubuntu" and key.certificate.startswith("/var/lib/shim-signed/"):
+        # It makes none beside the half of a lost pair; nor would dkms keep that half.
+        certificate.unlink(missing_ok=True)
         argv, remedy = ["update-secureboot-policy", "--new-key"], "install shim-signed"
     else:
         private = ROOT / key.private.lstrip("/")
@@ -75,8 +80,8 @@ def make_key(module: AnsibleModule, key: SigningKey) -> None:
         certificate.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         argv = [
             *("openssl", "req", "-new", "-x509", "-nodes", "-days", "36500", "-newkey", "rsa:2048"),
-            *("-subj", "/CN=DKMS module signing key", "-outform", "DER"),
-            *("-keyout", str(private), "-out", str(certificate)),
+            *("-subj", "/CN=DKMS module signing key", "-addext", "extendedKeyUsage=codeSigning"),
+            *("-keyout", str(private), "-outform", "DER", "-out", str(certificate)),
         ]
         remedy = "install openssl"
     before = os.umask(0o077)
@@ -105,6 +110,11 @@ def refuse(module: AnsibleModule, key: SigningKey) -> None:
     )
 
 
+def run(argv: list[str]) -> tuple[int, str, str]:
+    """A program in plain English."""
+    return run_bounded(argv, LIMIT_S, {"LC_ALL": "C"})
+
+
 def request(module: AnsibleModule, key: SigningKey) -> str:
     """Hands the request to shim; returns the one-time password."""
     password = "".join(secrets.choice("0123456789") for _ in range(PASSWORD_DIGITS))
@@ -117,23 +127,23 @@ def request(module: AnsibleModule, key: SigningKey) -> str:
             "See `mokutil --list-new` and `mokutil --sb-state` on the host.",
             **late(code),
         )
+    # It ends with 0 also where it skips a key.
+    if enrolment(run, ROOT, key) != "requested":
+        why = ((output + error).strip() or "it says nothing").splitlines()[-1]
+        module.fail_json(msg=f"mokutil requested no enrolment of {key.certificate}: {why}.")
     return password
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
-
-    def run(argv: list[str]) -> tuple[int, str, str]:
-        return run_bounded(argv, LIMIT_S, {"LC_ALL": "C"})
-
     key = signing_key(ROOT, os.uname().release)
     state = enrolment(run, ROOT, key)
     if state == "enrolled":
         module.exit_json(changed=False, certificate=key.certificate, step="")
     if state == "requested":
-        step = (
-            f"{CONSOLE}, and enters the one-time password that an earlier apply showed (if it is lost, run "
+        step = CONSOLE.format(
+            "the one-time password that an earlier apply showed (if it is lost, run "
             "`mokutil --revoke-import` on the host and apply again)"
         )
         module.exit_json(changed=False, certificate=key.certificate, step=step)
@@ -142,7 +152,13 @@ def main() -> None:
             msg=f"Whether Secure Boot trusts {key.certificate} is {state}. Install mokutil, or see "
             f"`mokutil --test-key {key.certificate}` on the host."
         )
-    if state == "no key" and key.private.startswith("pkcs11:"):
+    if state == "blocked":
+        module.fail_json(
+            msg=f"Secure Boot refuses every module that {key.certificate} signs: it is on a list of blocked "
+            "keys (dbx or MokListX). Name another pair in /etc/dkms/framework.conf (mok_signing_key, "
+            "mok_certificate), or remove the file, so that a new pair is made."
+        )
+    if state == "no key" and key.private.startswith(PKCS11):
         module.fail_json(
             msg=f"dkms signs with the key {key.private}, whose certificate {key.certificate} is missing. "
             "Put it there, in DER, or correct /etc/dkms/framework.conf."
@@ -150,11 +166,11 @@ def main() -> None:
     if not module.params["enroll"]:
         refuse(module, key)
     if module.check_mode:
-        step = f"{CONSOLE}, and enters the one-time password that apply will show"
+        step = CONSOLE.format("the one-time password that apply will show")
         module.exit_json(changed=True, certificate=key.certificate, step=step)
     if state == "no key":
         make_key(module, key)
-    step = f"{CONSOLE}, and enters the one-time password {request(module, key)}"
+    step = CONSOLE.format(f"the one-time password {request(module, key)}")
     module.exit_json(changed=True, certificate=key.certificate, step=step)
 
 

@@ -34,7 +34,10 @@ KINDS: tuple[dict[str, str], ...] = (
     {"hardware_profile": "v100-sxm2-32gb", **PROPRIETARY},
     {"hardware_profile": "v100-sxm2-32gb"},
 )
-SEEN = NodeFacts("debian 12", "6.1.0-18-amd64", "580.95.05", "", "1.18.1", "20.10.24", "", "validation x")
+SEEN = NodeFacts(
+    os="debian 12", kernel="6.1.0-18-amd64", driver="580.95.05", toolkit="1.18.1", docker="20.10.24",
+    seen_by="validation x",
+)  # fmt: skip
 
 
 def site(tmp_path: Path, nodes: int) -> Inventory:

@@ -137,10 +137,6 @@ def _of_role(role: Mapping[str, Any]) -> Iterator[CompatibilityRow]:
         sources["supported_os"],
     )  # fmt: skip
     yield CompatibilityRow(
-        "minimum-kernel", (), (("kernel", f">= {role['minimum_kernel']}"),),
-        f"drivers build for kernels from {role['minimum_kernel']} on", sources["minimum_kernel"],
-    )  # fmt: skip
-    yield CompatibilityRow(
         "open-modules-driver", (("modules", "open"),), (("driver", f">= {first}"),),
         f"open kernel modules exist since driver {first}", sources["open_kernel_modules"],
     )  # fmt: skip

@@ -82,6 +82,7 @@ def _drift(inventory: Inventory, found: Sequence[HostStatus]) -> StackReport:
             fabric_manager=one.fabric_manager,
             toolkit=one.toolkit,
             docker=one.docker,
+            containerd=one.containerd,
             seen_by="seen now",
         )
         for one in found

@@ -48,6 +48,7 @@ class HostStatus:
     fabric_manager_state: str = ""
     toolkit: str = ""
     docker: str = ""
+    containerd: str = ""
     image: bool | None = None
     busy: str = ""
     lease: Mapping[str, str] | None = None
@@ -104,6 +105,7 @@ def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: b
         fabric_manager_state=_unit_state(unit),
         toolkit=_version(_mapping(node, "toolkit")),
         docker=_docker(node),
+        containerd=_version(_mapping(node, "containerd")),
         image=(answer.get("image") == "present" if installed else None) if wants_image else None,
         busy=one_line(node.busy(), MAX_BUSY),
         lease=_lease(node),

@@ -107,6 +107,7 @@ def _of_node(
         ("driver", seen.driver, "loaded"),
         ("toolkit", seen.toolkit, "installed"),
         ("docker", seen.docker, "installed"),
+        ("containerd", seen.containerd, "installed"),
     ):
         locked = before.get(name, "")
         # A value that no setting pins is the node's own now, and compared already.

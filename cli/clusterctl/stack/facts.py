@@ -27,6 +27,7 @@ class NodeFacts:
     fabric_manager: str = ""
     toolkit: str = ""
     docker: str = ""
+    containerd: str = ""
     gpu_model: str = ""
     seen_by: str = ""
 
@@ -51,6 +52,7 @@ def of_record(record: Mapping[str, Any], seen_by: str) -> NodeFacts:
         fabric_manager=_text(record, "fabric_manager"),
         toolkit=_text(record, "toolkit"),
         docker=_text(record, "docker"),
+        containerd=_text(record, "containerd"),
         gpu_model=_text(first, "model"),
         seen_by=seen_by,
     )

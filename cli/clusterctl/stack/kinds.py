@@ -24,7 +24,14 @@ SWITCH = "training_image_enabled"
 FABRIC_MANAGER = {"true": f"not {NONE}", "false": NONE}
 _VALUE = re.compile(r"[A-Za-z0-9._+:~ -]{1,100}")
 _NUMBERS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}){0,9}")
-_PACKAGE = re.compile(r"(?:docker\.io|docker-ce|moby-engine)=(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
+# Packages by engine, with the version that a site pins.
+_PACKAGES = {
+    engine: re.compile(rf"(?:{names})=(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
+    for engine, names in (
+        ("docker", r"docker\.io|docker-ce|moby-engine"),
+        ("containerd", r"containerd(?:\.io)?"),
+    )
+}
 _PADDLE = re.compile(r"cuda-?([0-9]+)\.([0-9]+)")
 
 
@@ -140,11 +147,15 @@ def _host_rows(
     exact = list(set_by("toolkit", "nvidia_container_toolkit_version"))
     yield from exact or seen_as("toolkit", seen.toolkit)
     packages = settings.value("container_runtime_packages") or []
-    pinned = [found[1] for word in packages if (found := _PACKAGE.match(str(word)))]
-    if pinned:
-        yield from set_by("docker", "container_runtime_packages", pinned[0])
-    else:
-        yield from seen_as("docker", seen.docker)
+    versions = {"docker": seen.docker, "containerd": seen.containerd}
+    if str(settings.value("container_runtime_engine")) == "docker":
+        del versions["containerd"]  # the one that Docker brings
+    for name, version_seen in versions.items():
+        pinned = [found[1] for word in packages if (found := _PACKAGES[name].match(str(word)))]
+        if pinned:
+            yield from set_by(name, "container_runtime_packages", pinned[0])
+        else:
+            yield from seen_as(name, version_seen)
     yield from seen_as("os", seen.os)
     yield from seen_as("kernel", seen.kernel)
 

@@ -25,6 +25,7 @@ PARTS_OF_STATUS = (
     "fabric_manager",
     "toolkit",
     "docker",
+    "containerd",
     "pci",
     "nics",
     "busy",

@@ -18,6 +18,7 @@ OF_NODE = {
     "cuda": "CUDA",
     "toolkit": "container toolkit",
     "docker": "Docker",
+    "containerd": "containerd",
     "bios": "BIOS",
     "microcode": "CPU microcode",
     "bmc_firmware": "BMC firmware",

@@ -119,6 +119,7 @@ def _node(node: NodeEvidence) -> dict[str, Any]:
         ),
         "adapter_firmware": _text(lambda: _firmware(node)),
         "docker": _text(lambda: node.docker_info()["ServerVersion"]),
+        "containerd": _text(lambda: _version(node.part("containerd"))),
         "gpus": _known(
             lambda: [
                 {"model": g.model, "serial": g.serial, "vbios": g.vbios, "address": g.address}

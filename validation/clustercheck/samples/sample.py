@@ -147,6 +147,9 @@ def probe_record(node: int) -> dict[str, Any]:
         "fabric_manager": {"unit": unit, "version": program(f"Fabric Manager version is : {DRIVER}\n")},
         "toolkit": program("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"),
         "docker": program('{"ServerVersion": "20.10.24", "CgroupDriver": "cgroupfs"}\n'),
+        "containerd": program(
+            "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3\n"
+        ),
         "container_gpus": program(gpu_list_text(node)),
         "container_gpus_as_user": program(gpu_list_text(node)),
         "kernel_log": {

@@ -162,11 +162,12 @@ def test_each_row_excludes_something_and_the_data_as_a_whole_allows_every_known_
     }
     domains |= {"cudnn": (*domains["cudnn"], "9.17", "9.5"), "driver": (*domains["driver"], "440.33")}
     domains["cuda"] = (*domains["cuda"], "8.0", "9.2", "10.2")
+    domains["kernel"] = (*domains["kernel"], "2.6.32")
     for row in data.rows:
         violated = CompatibilityRow("not", row.needs, (("gpu", "never"),), "", "")
         holding = [CompatibilityRow("when", (), ((name, text),), "", "") for name, text in row.when]
         assert solve(domains, [violated, *holding]) is not None, f"{row.id} excludes nothing"
-    for name in ("driver", "gpu", "os", "cuda", "paddle", "docker", "toolkit"):
+    for name in ("driver", "gpu", "os", "cuda", "paddle", "docker", "containerd", "toolkit", "kernel"):
         assert set(possible_values(data.domains, data.rows, name)) >= set(data.domains[name]) - {
             "none",
             "18.09",
@@ -199,6 +200,140 @@ def test_the_known_facts() -> None:
     assert possible("fabric_manager", nvswitch="yes", source="distribution", os="debian 12") == set()
     assert possible("gpu", capabilities="8.0 9.0") == {"8.0", "8.6", "8.9", "9.0"}
     assert "20.10" not in possible("docker", gpu_mode="cdi", engine="docker")
+
+
+OLD_KERNELS = {"525", "535", "550", "570", "580", "590", "595"}
+
+
+@pytest.mark.parametrize(
+    ("known", "drivers"),
+    [
+        ({"kernel": "3.10.0-1160.el7"}, {"525", "535", "550"}),
+        ({"kernel": "5.15.0-204-generic"}, OLD_KERNELS),
+        ({"kernel": "6.8.0-151-generic"}, OLD_KERNELS - {"525"}),
+        ({"kernel": "6.14.0-37-generic"}, OLD_KERNELS - {"525"}),
+        ({"kernel": "6.17.0-8-generic"}, {"535", "570", "580", "590", "595"}),
+        # Ubuntu's and Debian's own packages are patched for their kernels.
+        ({"kernel": "6.17.0-8-generic", "source": "distribution", "os": "ubuntu 24.04"}, OLD_KERNELS),
+    ],
+)
+def test_the_driver_branches_that_build_for_a_kernel(known: dict[str, str], drivers: set[str]) -> None:
+    assert values_with("driver", {"source": "cuda", **known}) == drivers
+
+
+@pytest.mark.parametrize(
+    ("driver", "kernel", "modules", "fits"),
+    [
+        ("525.147.05", "6.5.0-1024", "open", True),
+        ("525.147.05", "6.8.0-31", "open", False),
+        ("535.247.01", "6.15.3", "open", False),
+        ("535.261.03", "6.15.3", "proprietary", True),
+        ("550.163.01", "6.14.11", "open", True),
+        ("550.163.01", "6.15.3", "open", False),
+        ("570.148.08", "6.15.3", "open", False),
+        ("570.153.02", "6.15.3", "open", True),
+        ("570.153.02", "6.15.3", "proprietary", False),
+        ("570.169", "6.15.3", "proprietary", True),
+        ("575.51.03", "6.15.3", "open", False),
+        ("575.57.08", "6.15.3", "open", True),
+        ("575.64.05", "6.17.4", "open", False),
+        ("580.65.06", "6.16.12", "open", True),
+        ("580.65.06", "6.17.4", "open", False),
+        ("580.82.07", "6.17.4", "open", True),
+        ("590.44.01", "6.17.4", "proprietary", True),
+    ],
+)
+def test_the_driver_versions_that_build_for_a_kernel(
+    driver: str, kernel: str, modules: str, fits: bool
+) -> None:
+    known = {"source": "cuda", "driver": driver, "kernel": kernel}
+    assert (modules in values_with("modules", known)) is fits
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "engine", "fit"),
+    [
+        ("1.18.1", "docker", {"25.0", "26.1", "27.5", "28.2", "28.5", "29.1", "29.2"}),
+        ("1.19.1", "docker", {"26.1", "27.5", "28.2", "28.5", "29.1", "29.2"}),
+        ("1.11.0", "docker", set()),
+        ("1.18.1", "containerd", {"1.7.15", "1.7.28", "2.0.5", "2.1.4", "2.2.1"}),
+        ("1.20.0", "containerd", {"1.7.28", "2.0.5", "2.1.4", "2.2.1"}),
+    ],
+)
+def test_the_engines_that_read_the_cdi_specification_of_a_toolkit(
+    toolkit: str, engine: str, fit: set[str]
+) -> None:
+    known = {"gpu_mode": "cdi", "toolkit": toolkit, "engine": engine}
+    assert values_with(engine, known) - {"none"} == fit
+
+
+def values_with(name: str, known: dict[str, str]) -> set[str]:
+    """The values of a variable that the data allows with these of others."""
+    data = compatibility()
+    rows = [
+        CompatibilityRow(f"known {key}", (), ((key, value),), "", "", "test") for key, value in known.items()
+    ]
+    domains = dict(data.domains)
+    for key, value in known.items():
+        for each in (key, "fabric_manager") if key == "driver" else (key,):
+            domains[each] = tuple(dict.fromkeys((*domains[each], value)))
+    return set(possible_values(domains, [*data.rows, *rows], name))
+
+
+# Left open in a drawn problem: few enough that all their combinations can be tried.
+MAX_COMBINATIONS = 3000
+EXACT = {
+    "driver": ("535.247.01", "550.163.01", "570.153.02", "580.65.06", "580.95.05"),
+    "kernel": ("6.1.0-41-amd64", "6.8.0-151-generic", "6.15.3", "6.17.4"),
+    "docker": ("20.10.24", "25.0.5", "26.1.5"),
+    "containerd": ("1.6.20", "1.7.16", "2.2.1"),
+    "toolkit": ("1.17.8", "1.19.1"),
+    "cuda": ("11.8", "12.9.1", "13.0"),
+    "capabilities": ("7.0", "8.0 9.0+PTX"),
+}
+
+
+@st.composite
+def declared_stacks(draw):
+    """What a site may declare: a value of most variables, so that the others can be tried out."""
+    data = compatibility()
+    domains = {name: (*values, *EXACT.get(name, ())) for name, values in data.domains.items()}
+    domains["fabric_manager"] = (*domains["fabric_manager"], *EXACT["driver"])
+    order = draw(st.permutations(list(domains)))
+    open_names, combinations = [], 1
+    for name in order:
+        if combinations * len(domains[name]) > MAX_COMBINATIONS:
+            break
+        open_names.append(name)
+        combinations *= len(domains[name])
+    declared = {
+        name: draw(st.sampled_from(values)) for name, values in domains.items() if name not in open_names
+    }
+    if draw(st.booleans()) and "driver" in declared and "fabric_manager" in declared:
+        declared["fabric_manager"] = declared["driver"]
+    return domains, declared
+
+
+@settings(deadline=None, max_examples=60)
+@given(declared_stacks())
+def test_on_the_data_itself_a_solution_satisfies_every_row_and_a_refusal_has_a_proof(problem) -> None:
+    domains, declared = problem
+    data = compatibility()
+    rows = [
+        *data.rows,
+        *(CompatibilityRow(name, (), ((name, value),), "", "", "x") for name, value in declared.items()),
+    ]
+    narrowed = {name: (declared[name],) if name in declared else values for name, values in domains.items()}
+    found = solve_preferred(domains, rows)
+    if found is not None:
+        assert [row.id for row in rows if not row.is_satisfied(found)] == []
+        assert found == {name: found[name] for name in domains}
+        return
+    assert solutions(narrowed, data.rows) == []
+    proof = minimal_conflict(domains, rows)
+    assert solve(domains, proof) is None
+    for row in proof:
+        assert solve(domains, [other for other in proof if other is not row]) is not None
 
 
 def test_rows_and_what_the_roles_decide_by_themselves_agree() -> None:

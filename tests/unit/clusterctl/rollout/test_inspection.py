@@ -28,6 +28,7 @@ RAW = {
     },
     "toolkit": {"rc": 0, "stdout": "NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"},
     "docker": {"rc": 0, "stdout": '{"ID":"x","ServerVersion":"26.1.5+dfsg1"}\n'},
+    "containerd": {"rc": 0, "stdout": "containerd containerd.io v2.2.1 dea7da592f5d1d2b7755e3a\n"},
     "busy": {"reasons": ["container(s) with GPUs: train-1"]},
 }
 
@@ -46,6 +47,7 @@ def test_everything_is_read():
         fabric_manager_state="failed",
         toolkit="1.18.1",
         docker="26.1.5+dfsg1",
+        containerd="2.2.1",
         image=True,
         busy="container(s) with GPUs: train-1",
     )

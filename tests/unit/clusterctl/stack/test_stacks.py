@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Mapping
@@ -262,6 +263,16 @@ PINNED = {
             ["container engine containerd is locked, now docker (Docker 20.10.24 runs: validation y)"],
         ),
         ({"container_runtime_engine": "containerd"}, {}, []),
+        (
+            {
+                "container_runtime_engine": "containerd",
+                "container_runtime_packages": ["containerd.io=2.1.4-1"],
+            },
+            {"containerd": "1.7.28"},
+            ["containerd 2.1.4 is locked, now 1.7.28 (installed: validation y)"],
+        ),
+        # The containerd that Docker brings is no variable of its own.
+        ({}, {"toolkit": "1.18.1", "docker": "20.10.24", "containerd": "1.7.28"}, []),
     ],
 )
 def test_an_installed_toolkit_or_engine_other_than_the_locked_one_is_drift(
@@ -272,6 +283,32 @@ def test_an_installed_toolkit_or_engine_other_than_the_locked_one_is_drift(
     now = NodeFacts(**seen, seen_by="validation y")
     found = drift(site(tmp_path / "a", a100), site(tmp_path / "b", a100), then={"gpu02": then}, gpu02=now)
     assert found == [f"gpu02: {text}" for text in expected]
+
+
+def test_a_kernel_that_the_branch_does_not_build_for_is_a_conflict(tmp_path: Path) -> None:
+    seen = NodeFacts(os="ubuntu 24.04", kernel="6.17.0-8-generic", seen_by="seen now")
+    inventory = site(tmp_path, {"hardware_profile": "hgx-a100-80gb", "nvidia_driver_branch": "550"})
+    (conflict,) = judged(inventory, gpu01=seen, gpu02=seen).conflicts
+    assert "kernel is 6.17.0-8-generic" in conflict.what
+    assert "set nvidia_driver_branch: 580 or 595 or 590 or 570 or 535" in conflict.remedies
+    # Ubuntu patches its own packages.
+    own = {"hardware_profile": "a100-pcie-40gb", "nvidia_driver_branch": "550"}
+    inventory = site(tmp_path / "own", {**own, "nvidia_driver_source": "distribution"})
+    assert judged(inventory, gpu01=seen, gpu02=seen).conflicts == ()
+
+
+def test_containerd_alone_is_judged_by_the_version_that_the_node_has(tmp_path: Path) -> None:
+    settings = {"container_runtime_engine": "containerd", "nvidia_container_toolkit_mode": "cdi"}
+    seen = NodeFacts(os="debian 12", containerd="1.6.20", toolkit="1.18.1", seen_by="seen now")
+    (conflict,) = judged(site(tmp_path, settings), gpu01=seen, gpu02=seen).conflicts
+    assert [row.id for row in conflict.rows if not row.origin] == ["cdi-containerd"]
+    seen = dataclasses.replace(seen, containerd="1.7.15", toolkit="1.19.1")
+    (conflict,) = judged(site(tmp_path / "b", settings), gpu01=seen, gpu02=seen).conflicts
+    assert [row.id for row in conflict.rows if not row.origin] == ["cdi-0.7-containerd"]
+    pinned = {**settings, "container_runtime_packages": ["containerd=1.7.24~ds1-6"]}
+    found = judged(site(tmp_path / "c", pinned), gpu01=seen, gpu02=seen)
+    assert found.conflicts == ()
+    assert found.resolutions[0].values["containerd"] == "1.7.24"
 
 
 @pytest.mark.parametrize("system", ["rocky 9", "rhel 9", "almalinux 9"])
@@ -446,7 +483,7 @@ def test_no_node_image_or_setting_is_read_as_a_condition(tmp_path: Path) -> None
         "x" * 300,
         "|",
     ):
-        seen = NodeFacts(word, word, word, word, word, word, word, "seen now")
+        seen = NodeFacts(*[word] * 8, "seen now")
         image = PADDLE.model_copy(
             update={"cuda": word, "cudnn": word, "nccl": word, "compute_capabilities": word, "tag": word,
                     "drivers": ((f"535 {word}", f" {word}"),), "minimum_driver_from": "label x"}

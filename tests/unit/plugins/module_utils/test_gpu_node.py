@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record i
     read_record,
     write_record,
 )
+from tests.support.mokutil_answers import SB_STATE
 
 from clustercheck.probe import busy
 
@@ -114,12 +115,31 @@ def test_versions_sort_by_number() -> None:
     assert sorted(versions, key=gpu_node.version_key) == ["535.9", "580", "580.95.05", "580.105.08"]
 
 
-def test_secure_boot_is_the_fifth_byte(tmp_path: Path) -> None:
+def test_secure_boot_is_unknown_without_its_variable(tmp_path: Path) -> None:
     assert gpu_node.secure_boot(tmp_path) == "no efi"
-    variable = tmp_path / gpu_node.SECURE_BOOT
-    variable.parent.mkdir(parents=True)
+    (tmp_path / gpu_node.EFI_VARIABLES).mkdir(parents=True)
     assert gpu_node.secure_boot(tmp_path) == "disabled"
-    variable.write_bytes(b"\x06\x00\x00\x00\x01")
+    (tmp_path / gpu_node.SECURE_BOOT).write_bytes(b"\x06\x00\x00\x00\x01")
+    assert gpu_node.secure_boot(tmp_path) == "enabled"
+
+
+@pytest.mark.parametrize("values", SB_STATE)
+def test_secure_boot_is_as_mokutil_reports_it(tmp_path: Path, values: tuple[int, int, int | None]) -> None:
+    (tmp_path / gpu_node.EFI_VARIABLES).mkdir(parents=True)
+    for name, value in zip(
+        (gpu_node.SECURE_BOOT, gpu_node.SETUP_MODE, gpu_node.SHIM_INSECURE), values, strict=True
+    ):
+        if value is not None:
+            (tmp_path / name).write_bytes(bytes([6, 0, 0, 0, value]))
+    said = SB_STATE[values].output
+    secure = said.startswith("SecureBoot enabled") and "disabled in shim" not in said
+    assert gpu_node.secure_boot(tmp_path) == ("enabled" if secure else "disabled")
+
+
+def test_a_variable_that_anybody_could_have_set_does_not_make_shim_insecure(tmp_path: Path) -> None:
+    (tmp_path / gpu_node.EFI_VARIABLES).mkdir(parents=True)
+    (tmp_path / gpu_node.SECURE_BOOT).write_bytes(b"\x06\x00\x00\x00\x01")
+    (tmp_path / gpu_node.SHIM_INSECURE).write_bytes(b"\x07\x00\x00\x00\x01")
     assert gpu_node.secure_boot(tmp_path) == "enabled"
 
 

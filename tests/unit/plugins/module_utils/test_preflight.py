@@ -163,6 +163,13 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         (secure_boot("absent"), {"enroll_key": True}, "warning", "Secure Boot", "not enrolled"),
         (secure_boot("requested"), {}, "warning", "Secure Boot", "mok.pub requested"),
         (secure_boot("unknown: no mokutil"), {}, "error", "Secure Boot", "unknown: no mokutil"),
+        (
+            secure_boot("blocked"),
+            {"enroll_key": True},
+            "error",
+            "Secure Boot",
+            "mok.pub on a list of blocked",
+        ),
         (secure_boot("absent"), {"needs_headers": False}, "info", "Secure Boot", "signed by Ubuntu"),
         (secure_boot("enrolled"), {}, "info", "Secure Boot", "mok.pub enrolled"),
         ({"selinux": "enforcing"}, {}, "info", "SELinux", "enforcing"),

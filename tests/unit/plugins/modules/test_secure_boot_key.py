@@ -17,17 +17,12 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.signing_key imp
 )
 from ansible_collections.clusterctl.cluster.plugins.modules import secure_boot_key
 from tests.support.called_module import called
+from tests.support.mokutil_answers import DKMS_BUILD, DKMS_FRAMEWORK, IMPORT, NO_KEYRING, TEST_KEY, Answer
 
 KERNEL = "6.1.0-38-amd64"
 DEBIAN = SigningKey("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 UBUNTU = SigningKey("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der")
-# As dkms 3 ships it: all of it is a comment.
-SHIPPED = """\
-# Location of the key and certificate files used for Secure boot. $kernelver
-# can be used in path to represent the target kernel version.
-# mok_signing_key=/var/lib/dkms/mok.key
-# mok_certificate=/var/lib/dkms/mok.pub
-"""
+SHIPPED = DKMS_FRAMEWORK["3.2.2"]
 
 
 @pytest.mark.parametrize(
@@ -65,44 +60,105 @@ def test_a_file_beside_framework_conf_has_the_last_word(tmp_path: Path) -> None:
     assert signing_key(tmp_path, KERNEL).certificate == "/b.der"
 
 
+@pytest.mark.parametrize("version", DKMS_BUILD)
+def test_without_configuration_it_is_the_pair_that_dkms_itself_names(tmp_path: Path, version: str) -> None:
+    (tmp_path / "etc/dkms").mkdir(parents=True)
+    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    (tmp_path / "etc/dkms/framework.conf").write_text(DKMS_FRAMEWORK[version])
+    key = signing_key(tmp_path, KERNEL)
+    assert f"Signing key: {key.private}\n" in DKMS_BUILD[version]
+    assert f"Public certificate (MOK): {key.certificate}\n" in DKMS_BUILD[version]
+
+
+STATES = {
+    "absent": "absent",
+    "requested": "requested",
+    "enrolled": "enrolled",
+    "enrolled in db": "enrolled",
+    "blocked in dbx": "blocked",
+    "blocked by shim": "blocked",
+    "not there": "unknown: Failed to open {}",
+    "in PEM": "unknown: Not a valid x509 certificate",
+    "no EFI": "unknown: EFI variables are not supported on this system",
+}
+
+
+def pair(root: Path, key: SigningKey) -> Path:
+    """Both halves of a key, and the certificate's path."""
+    for name in (key.private, key.certificate):
+        file = root / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"\x30\x82")
+    return root / key.certificate.lstrip("/")
+
+
+@pytest.mark.parametrize("kernel", ["", NO_KEYRING])
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        ("{} is already enrolled\n", "enrolled"),
-        ("SKIP: {} is already enrolled\n", "enrolled"),
-        ("{} is already in db\n", "enrolled"),
-        ("{} is already in the built-in trusted keyring\n", "enrolled"),
-        ("SKIP: {} is already in the enrollment request\n", "requested"),
-        ("{} is not enrolled\n", "absent"),
-        ("EFI variables are not supported on this system\n", "unknown: EFI variables are not supported"),
-        ("", "unknown: mokutil does not answer"),
+        *((answer, STATES[state]) for answers in TEST_KEY.values() for state, answer in answers.items()),
+        # By its source: a key of the kernel's own, such as the distribution's.
+        (Answer(255, error="{} is already in the built-in trusted keyring\n"), "enrolled"),
+        (Answer(127), "unknown: mokutil does not answer"),
     ],
 )
-def test_mokutils_answers_are_told_apart(tmp_path: Path, answer: str, state: str) -> None:
-    certificate = tmp_path / "var/lib/dkms/mok.pub"
-    certificate.parent.mkdir(parents=True)
+def test_mokutils_answers_are_told_apart(tmp_path: Path, answer: Answer, state: str, kernel: str) -> None:
+    certificate = pair(tmp_path, DEBIAN)
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         assert argv == ["mokutil", "--test-key", str(certificate)]
-        return 1, answer.format(certificate), ""
+        said = answer.error.format(certificate)
+        return answer.rc, answer.output.format(certificate), (kernel if answer.output or said else "") + said
+
+    assert enrolment(run, tmp_path, DEBIAN) == state.format(certificate)
+
+
+@pytest.mark.parametrize("lost", [DEBIAN.private, DEBIAN.certificate])
+def test_half_a_pair_is_no_key_since_dkms_replaces_both(tmp_path: Path, lost: str) -> None:
+    pair(tmp_path, DEBIAN)
+    (tmp_path / lost.lstrip("/")).unlink()
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        raise AssertionError(argv)
 
     assert enrolment(run, tmp_path, DEBIAN) == "no key"
-    certificate.write_bytes(b"\x30\x82")
-    assert enrolment(run, tmp_path, DEBIAN).startswith(state)
 
 
-# shim's list of keys and of requests, in files; each call is recorded with what it was told.
-MOKUTIL = """\
+def test_a_key_in_a_token_has_only_its_certificate_in_a_file(tmp_path: Path) -> None:
+    key = SigningKey("pkcs11:token=site", "/etc/site/mok.der")
+    certificate = pair(tmp_path, SigningKey("/unused", key.certificate))
+    asked = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        asked.append(argv)
+        return 0, TEST_KEY["0.7.2"]["absent"].output.format(certificate), ""
+
+    assert enrolment(run, tmp_path, key) == "absent"
+    assert asked == [["mokutil", "--test-key", str(certificate)]]
+
+
+def answer_by(answer: Answer) -> str:
+    """The shell commands of a program that answers so about its second argument."""
+    output, error = (text.format("$2").replace("\n", "\\n") for text in (answer.output, answer.error))
+    return f'printf "{output}"; printf "{error}" >&2; exit {answer.rc}'
+
+
+# shim's list of keys and of requests, in files; each call is recorded with what it was told. It prints and
+# ends as mokutil 0.7.2 does.
+MOKUTIL = f"""\
 #!/bin/sh
 echo "$1" >> "$STATE/calls"
 case "$1" in
 --test-key)
-    if [ -e "$STATE/enrolled" ]; then echo "$2 is already enrolled"; exit 1; fi
-    if [ -e "$STATE/requested" ]; then echo "SKIP: $2 is already in the enrollment request"; exit 1; fi
-    echo "$2 is not enrolled" ;;
+    [ -e "$STATE/blocked" ] && {{ {answer_by(TEST_KEY["0.7.2"]["blocked in dbx"])}; }}
+    [ -e "$STATE/enrolled" ] && {{ {answer_by(TEST_KEY["0.7.2"]["enrolled"])}; }}
+    [ -e "$STATE/requested" ] && {{ {answer_by(TEST_KEY["0.7.2"]["requested"])}; }}
+    {answer_by(TEST_KEY["0.7.2"]["absent"])} ;;
 --import)
-    [ -e "$STATE/broken" ] && { echo "Failed to enroll new keys" >&2; exit 255; }
-    cat > "$STATE/requested" ;;
+    [ -e "$STATE/broken" ] && {{ echo "Failed to enroll new keys" >&2; exit 255; }}
+    [ -e "$STATE/skipping" ] && {{ {answer_by(IMPORT["blocked"])}; }}
+    cat > "$STATE/requested"
+    {answer_by(IMPORT["password twice"])} ;;
 esac
 """
 OPENSSL = """\
@@ -116,6 +172,7 @@ done
 POLICY = """\
 #!/bin/sh
 mkdir -p "$ROOT/var/lib/shim-signed/mok"
+[ -e "$ROOT/var/lib/shim-signed/mok/MOK.der" ] && exit 0
 echo key > "$ROOT/var/lib/shim-signed/mok/MOK.priv"
 echo der > "$ROOT/var/lib/shim-signed/mok/MOK.der"
 """
@@ -144,14 +201,14 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def password_of(answer: dict[str, Any]) -> str:
-    match = re.search(r"one-time password (\d{10})$", answer["step"])
+    match = re.search(r"one-time password (\d{10}), and chooses Reboot", answer["step"])
     assert match, answer
     return match.group(1)
 
 
 def test_a_key_is_made_and_requested_with_a_password_for_one_time(bring: Bring, tmp_path: Path) -> None:
     planned = bring(check=True, enroll=True)
-    assert planned["changed"] and planned["step"].endswith("that apply will show")
+    assert planned["changed"] and "the one-time password that apply will show, and" in planned["step"]
     assert not (tmp_path / "var/lib/dkms").exists()
     answer = bring(enroll=True)
     password = password_of(answer)
@@ -175,6 +232,12 @@ def test_ubuntus_key_is_made_by_its_own_program(bring: Bring, tmp_path: Path) ->
     (tmp_path / "etc/os-release").write_text("ID=ubuntu\n")
     assert bring(enroll=True)["certificate"] == UBUNTU.certificate
     assert (tmp_path / "state/requested").exists()
+    # Its private key is lost: Ubuntu's program makes no new pair beside the certificate.
+    (tmp_path / UBUNTU.private.lstrip("/")).unlink()
+    (tmp_path / UBUNTU.certificate.lstrip("/")).write_text("of a lost key")
+    (tmp_path / "state/requested").unlink()
+    assert bring(enroll=True)["changed"]
+    assert (tmp_path / UBUNTU.certificate.lstrip("/")).read_text() == "der\n"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +257,14 @@ def test_without_the_operators_word_nothing_is_requested(bring: Bring, tmp_path:
 def test_what_fails_is_named_with_what_to_see(bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "state/broken").touch()
     assert "cannot be made: no entropy" in bring(enroll=True)["msg"]
-    certificate = tmp_path / "var/lib/dkms/mok.pub"
-    certificate.write_bytes(b"\x30\x82")
+    certificate = pair(tmp_path, DEBIAN)
     assert "does not accept /var/lib/dkms/mok.pub: Failed to enroll" in bring(enroll=True)["msg"]
+    (tmp_path / "state/broken").unlink()
+    (tmp_path / "state/skipping").touch()
+    skipped = bring(enroll=True)["msg"]
+    assert skipped.startswith("mokutil requested no enrolment of /var/lib/dkms/mok.pub: SKIP: ")
+    (tmp_path / "state/blocked").touch()
+    assert "on a list of blocked keys (dbx or MokListX)" in bring(enroll=True)["msg"]
     (tmp_path / "bin/mokutil").write_text("#!/bin/sh\necho EFI variables are not supported >&2; exit 1\n")
     assert "unknown: EFI variables are not supported" in bring(enroll=True)["msg"]
     (tmp_path / "etc/dkms").mkdir()
