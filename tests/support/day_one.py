@@ -21,6 +21,7 @@ from clustercheck.evidence.node import NodeEvidence
 from clustercheck.expect import profiles
 from clustercheck.samples import sample, smi
 from clustercheck.samples.dcgm import dcgm4_text
+from clustercheck.samples.links import RDMA, RdmaPort, link_parts, rdma_devices, rdma_ports
 from clustercheck.spec import ClusterSpec, NodeSpec
 
 Record = dict[str, Any]
@@ -29,6 +30,21 @@ MISSING: dict[str, Any] = {
     "argv": [], "rc": None, "stdout": "", "stderr": "", "timed_out": False, "missing": True,
 }  # fmt: skip
 HOPPER_FABRIC = {"state": "Completed", "status": "Success", "cliqueId": "0"}
+
+
+def _rails(rate: str, pcie: str, *buses: str) -> tuple[RdmaPort, ...]:
+    """An InfiniBand adapter next to each of as many groups of GPUs, and the sample's port for storage."""
+    numbers = [number for number in range(len(buses) + 1) if number != 2]
+    half = len(buses) // 2
+    rails = [
+        RdmaPort(f"mlx5_{number}", bus, str(int(place >= half)), rate, board="MT_0000000838", pcie=pcie)
+        for place, (number, bus) in enumerate(zip(numbers, buses, strict=True))
+    ]
+    return tuple(sorted((*rails, RDMA[2]), key=lambda port: port.name))
+
+
+HDR = ("200 Gb/sec (4X HDR)", "16.0 GT/s PCIe")
+NDR = ("400 Gb/sec (4X NDR)", "32.0 GT/s PCIe")
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,10 @@ class System:
     switches: int = 0
     links: tuple[int, str] | None = None
     rdma: bool = False
-    near: str = "SYS"
+    ports: tuple[RdmaPort, ...] = RDMA
+    near_rails: bool = True  # by nvidia-smi topo -m
+    rdma_ports: int | None = None  # as declared
+    near: str = "SYS"  # without NVLink: of the GPUs of one half
     peer_access: tuple[str, str] = ("OK", "OK")  # of reading and writing, of NVLink
     smi: dict[str, str | None] = field(default_factory=dict)
     change: Callable[[Record], None] = lambda record: None
@@ -209,6 +228,7 @@ SYSTEMS: dict[str, System] = {
         switches=4,
         links=(18, "26.562 GB/s"),
         rdma=True,
+        ports=_rails(*NDR, "18", "40", "4f", "5e", "9a", "c0", "ce", "dc"),
         smi={"fabric": "", **{f"fabric/{name}": text for name, text in HOPPER_FABRIC.items()}},
     ),
     "HGX B200": System(
@@ -221,6 +241,7 @@ SYSTEMS: dict[str, System] = {
         memory_mib=183359,
         links=(18, "53.125 GB/s"),
         rdma=True,
+        ports=_rails(*NDR, "18", "40", "4f", "5e", "9a", "c0", "ce", "dc"),
         smi={"fabric": "", **{f"fabric/{name}": text for name, text in HOPPER_FABRIC.items()}},
         change=_hgx_b200,
     ),
@@ -258,6 +279,8 @@ SYSTEMS: dict[str, System] = {
             "clocks_event_reasons/clocks_event_reason_gpu_idle": "Not Active",
             "pci/pci_gpu_link_info/pcie_gen/current_link_gen": "1",
             "utilization/gpu_util": "3 %",
+            "max_clocks": "",
+            "max_clocks/sm_clock": "3105 MHz",
         },
         change=_workstation,
     ),
@@ -270,11 +293,15 @@ SYSTEMS: dict[str, System] = {
         memory_mib=189471,
         links=(18, "53.125 GB/s"),
         rdma=True,
+        ports=_rails(*NDR, "03", "04", "05", "06"),
         smi={
             "fabric": "",
             **{f"fabric/{name}": text for name, text in HOPPER_FABRIC.items()},
+            "fabric/cliqueId": "2",
+            "fabric/clusterUuid": "00000001-0000-0000-0000-000000000001",
             "fabric/health": "",
             "fabric/health/summary": "Healthy",
+            "c2c_mode": "Enabled",
         },
         change=_gb200_tray,
     ),
@@ -287,6 +314,9 @@ SYSTEMS: dict[str, System] = {
         switches=6,
         links=(12, "25 GB/s"),
         rdma=True,
+        ports=_rails(*HDR, "20", "21", "22", "23", "24", "25", "26", "27"),
+        near_rails=False,
+        rdma_ports=8,
         smi={
             **dict.fromkeys(("platformInfo", "gpu_recovery_action", "product_architecture")),
             "persistence_mode": "Disabled",
@@ -324,7 +354,10 @@ def record_of(system: System, node: int) -> Record:
     record["nvidia_smi"]["stdout"] = _smi_xml(system, node)
     record["nvlink"]["stdout"] = _nvlink(system, node, errors=False)
     record["nvlink_errors"]["stdout"] = _nvlink(system, node, errors=True)
-    record["topology"]["stdout"] = _topology(system, len(record["rdma"]) if system.rdma else 0)
+    ports = system.ports if system.rdma else ()
+    record["infiniband"] = link_parts(node, ports)["infiniband"]
+    record["rdma"] = rdma_ports(ports)
+    record["topology"]["stdout"] = _topology(system)
     plain, linked = system.peer_access
     record["peer_access"] = {
         way: sample.program(
@@ -356,6 +389,7 @@ def evidence_of(system: System) -> Evidence:
             gpu_count=len(system.buses),
             gpu_model=system.model,
             profile=system.profile,
+            rdma_ports=system.rdma_ports,
         )
         for number, name in enumerate(names, start=1)
     )
@@ -420,9 +454,20 @@ def _nvlink(system: System, node: int, *, errors: bool) -> str:
     )
 
 
-def _topology(system: System, nics: int) -> str:
-    text = smi.topology_text(len(system.buses), nics)
-    return text.replace("NV12", f"NV{system.links[0]}" if system.links else system.near)
+def _topology(system: System) -> str:
+    text = smi.topology_text(len(system.buses), system.ports if system.rdma else ())
+    text = text if system.near_rails else text.replace("PXB", "NODE")
+    if system.links:
+        return text.replace("NV12", f"NV{system.links[0]}")
+    rows, half = text.split("\n"), len(system.buses) // 2
+    for row in range(len(system.buses)):
+        cells = rows[1 + row].split("\t")
+        cells[1 : 1 + len(system.buses)] = [
+            system.near if cell == "NV12" and (row < half) == (column < half) else cell.replace("NV12", "SYS")
+            for column, cell in enumerate(cells[1 : 1 + len(system.buses)])
+        ]
+        rows[1 + row] = "\t".join(cells)
+    return "\n".join(rows)
 
 
 def _pci(system: System, devices: list[Record]) -> list[Record]:
@@ -435,9 +480,8 @@ def _pci(system: System, devices: list[Record]) -> list[Record]:
         "max_link_speed": speed,
     }
     switches = [device for device in devices if device["class"] == "0x068000"][: system.switches]
-    adapters = [device for device in devices if device["vendor"] == "0x15b3"]
     return [
         *({**gpu, "address": address} for address in system.buses),
         *switches,
-        *(adapters if system.rdma else []),
+        *(rdma_devices(system.ports) if system.rdma else []),
     ]

@@ -13,7 +13,7 @@ from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, points_of
-from clustercheck.checks.support.nccl import reduced_in_switch
+from clustercheck.checks.support.nccl import are_joined_by_nvlink, reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
 from clustercheck.evidence.rails import compute_ports, declared_rails, require_known_rails
@@ -87,11 +87,15 @@ def compare(
     figures = tuple(_figure(size, points[size]["busbw_gbps"], limits[size], conditions) for size in judged)
     before = before_of(evidence, check)
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
-    if with_floor or any(before(subject, each) is not None for each in figures):
-        return finding
+    is_known = with_floor or any(before(subject, each) is not None for each in figures)
+    if is_known or any(judge_figure(each).verdict is Verdict.NOT_RUN for each in figures):
+        return finding  # nothing excuses what physics does not allow
     if because := evidence.skipped.get(outcome.job):  # the launch of the large sizes
         raise NotDoneError(because)
-    return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
+    because = NO_FLOOR if len(nodes) == 1 else NO_PLATEAU
+    if len(nodes) > 1 and is_one_nvlink_domain(evidence, outcome):
+        because = NO_NVLINK_FLOOR
+    return replace(finding, verdict=Verdict.EXCLUDED, because=because)
 
 
 def _figure(size: int, busbw: float, limits: GroupLimits, conditions: Mapping[str, Any]) -> Figure:
@@ -149,13 +153,18 @@ NO_PLATEAU = (
     "no message was large enough for the network's plateau, and no baseline has these sizes: run a "
     "larger suite, or save a baseline when the cluster is known to be good (validate --save-baseline)"
 )
+NO_NVLINK_FLOOR = (
+    "NVLink joins these nodes, no floor has a source for that, and there is no baseline: save one when the "
+    "group is known to be good (validate --save-baseline)"
+)
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 
 
 def limits_at(
     evidence: Evidence, outcome: JobOutcome, size: int, collective: str = "all_reduce"
 ) -> GroupLimits | None:
-    """Floor and ceiling for a size: from the network across nodes, from the profile within one.
+    """Floor and ceiling for a size: from the network across nodes, from the profile within one, or where
+    NVLink joins the nodes.
 
     For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
     """
@@ -163,7 +172,7 @@ def limits_at(
     backend = backend_of(outcome)
     if size < LATENCY_BOUND_BYTES:
         return None
-    if len(nodes) == 1:  # over NCCL: over gloo a node has one rank
+    if is_one_nvlink_domain(evidence, outcome):
         return _within(evidence, nodes[0], len(outcome.ranks), size)
     network = expectation(adapters_of(evidence, outcome, nodes, backend), collective)
     in_switch = reduced_in_switch(evidence).network
@@ -183,6 +192,15 @@ def limits_at(
         network.method,
         network.effect,
     )
+
+
+def is_one_nvlink_domain(evidence: Evidence, outcome: JobOutcome) -> bool:
+    """Whether what joins the GPUs of one node joins all of them, and not the network.
+
+    A group on one node has ranks over NCCL: over gloo a node has one rank.
+    """
+    nodes = {rank.node for rank in outcome.ranks}
+    return len(nodes) == 1 or (backend_of(outcome) == "nccl" and are_joined_by_nvlink(evidence, nodes))
 
 
 def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits | None:

@@ -28,15 +28,14 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
     nodes, ranks = len(of_nodes), len(outcome.ranks)
     nccl = backend_of(outcome) == "nccl"
     method = f"{limits.method}, judged by what it means for {collective.words(name)}"
-    if nccl and nodes == 1:
+    if nccl and bandwidth.is_one_nvlink_domain(evidence, outcome):
         profile = evidence.profile(outcome.ranks[0].node)
         part = within_node_part(name, ranks, switched=bool(profile and profile.switched))
-        if part is None or profile is None:
-            return None
-        wire = profile.gpu_link_gbps
-        floor = limits.floor
-        if floor is not None:
-            floor = _scaled_limit(floor, part, f"{HALF}; {floor.source}")
+        if profile is None:
+            return replace(limits, method=method)
+        wire, floor = profile.gpu_link_gbps, None
+        if limits.floor is not None and part is not None:
+            floor = _scaled_limit(limits.floor, part, f"{HALF}; {limits.floor.source}")
         return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
     part = network_part(name, nodes, ranks, pipelined=nccl)
     even = len(set(of_nodes.values())) == 1

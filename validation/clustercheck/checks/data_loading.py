@@ -38,7 +38,7 @@ Place = Mapping[str, Any]
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every sample first; then the slowest rank at each place against the same training without loading."""
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, JOB, subject, least=1)) is not None:
         return finding
     node = str(subject.node)
     # Declared path by where the job's container has it.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable
-from clustercheck.checks.gpu_peer_bandwidth import FAR_BELOW, NodeLinks, PeerLink, factor_of
+from clustercheck.checks.gpu_peer_bandwidth import factor_of
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
+from clustercheck.checks.support.gpu_links import NodeLinks, PeerLink, least_of_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
@@ -119,18 +119,11 @@ def _node(evidence: Evidence, *, name: str) -> NodeExchange:
             together |= _together(rank, numbers)
         except CannotReadError as error:
             because = str(error)
-    profile = evidence.profile(name)
-    is_switched = profile is not None and profile.switched
     return NodeExchange(
-        NodeLinks(links, _limit(links) if is_switched else None, None, unread),
-        NodeLinks(together, _limit(together) if is_switched else None, None, {}),
+        NodeLinks(links, least_of_alike(evidence, name, links), {}, unread),
+        NodeLinks(together, least_of_alike(evidence, name, together), {}, {}),
         because,
     )
-
-
-def _limit(links: Mapping[Any, PeerLink]) -> float | None:
-    """Where NVSwitches join all GPUs no pair is slower than this by design."""
-    return FAR_BELOW * statistics.median(link.gbps for link in links.values()) if links else None
 
 
 def _together(rank: RankOutcome, numbers: Mapping[str, int]) -> dict[tuple[int, int], PeerLink]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
+from clustercheck.checks.support.gpu_links import NodeLinks, PeerLink, limits_of_links
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
-from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.plain_text import some_of
@@ -22,68 +21,6 @@ from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"
 BANDWIDTH, LATENCY = "peer_to_peer", "peer_latency"
-ALIKE = 0.9  # of the faster way: ways of one link differ by less
-# Of the node's median pair, as far as a figure may be behind its equals: where NVSwitches join all GPUs no
-# pair is slower, or later, by design.
-FAR_BELOW = 1 - effect("nvlink").least
-FAR_ABOVE = 1 + effect("launch").least
-
-
-@dataclass(frozen=True)
-class PeerLink:
-    """What copies from one GPU to another gave."""
-
-    gbps: float
-    latency_us: float
-    wrong_bytes: int
-    direct: bool
-
-
-@dataclass(frozen=True)
-class NodeLinks:
-    """Every link of a node by both GPUs' numbers, the limits of a good one, why some could not be read."""
-
-    links: Mapping[tuple[int, int], PeerLink]
-    limit_gbps: float | None
-    limit_us: float | None
-    unread: Mapping[tuple[int, int], str]
-
-    def peers(self, gpu: int) -> list[int]:
-        """The GPUs that are joined with this one."""
-        return sorted({a + b - gpu for a, b in self.links if gpu in (a, b)})
-
-    def poor(self, gpu: int) -> list[int]:
-        """The peers to or from which a copy is wrong, too slow or too late."""
-        return [peer for peer in self.peers(gpu) if any(map(self._is_poor, self.between(gpu, peer)))]
-
-    def between(self, one: int, other: int) -> list[PeerLink]:
-        """Both ways, as far as they were measured."""
-        return [self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links]
-
-    def way(self, one: int, other: int) -> str:
-        """Between which two the slower copy goes, and whether the way back is as slow."""
-        measured = {pair: self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links}
-        (first, second), slow = min(measured.items(), key=lambda each: each[1].gbps)
-        back = measured.get((second, first))
-        if back is None:
-            return f"from GPU {first} to GPU {second} (the other way was not measured)"
-        if slow.gbps >= ALIKE * back.gbps:
-            return f"between GPU {one} and GPU {other}"
-        return f"from GPU {first} to GPU {second} ({back.gbps:.3g} the other way)"
-
-    def own(self, gpu: int) -> list[int]:
-        """The peers by which this GPU is judged: not those whose links are bad with most others, too."""
-        peers, poor = self.peers(gpu), self.poor(gpu)
-        if 2 * len(poor) > len(peers):
-            return peers
-        return [
-            peer for peer in peers if peer not in poor or 2 * len(self.poor(peer)) <= len(self.peers(peer))
-        ]
-
-    def _is_poor(self, link: PeerLink) -> bool:
-        slow = self.limit_gbps is not None and link.gbps < self.limit_gbps
-        late = self.limit_us is not None and link.latency_us > self.limit_us
-        return bool(link.wrong_bytes) or slow or late
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -180,7 +117,8 @@ def _node(evidence: Evidence, *, name: str) -> NodeLinks:
                 links[gpu, numbers[address]] = _link(answer, f"rank {rank.rank}, {address}")
             except CannotReadError as error:
                 unread[gpu, numbers[address]] = str(error)
-    return NodeLinks(links, *_limits(evidence, name, links.values()), unread)
+    least, most = limits_of_links(evidence, name, links)
+    return NodeLinks(links, least, most, unread)
 
 
 def _link(answer: Any, where: str) -> PeerLink:
@@ -190,17 +128,6 @@ def _link(answer: Any, where: str) -> PeerLink:
     if not is_positive(gbps) or not is_positive(latency) or not isinstance(wrong, int) or wrong < 0:
         raise CannotReadError(f"{where}: no numbers of a link")
     return PeerLink(float(str(gbps)), float(str(latency)), wrong, answer.get("direct") is True)
-
-
-def _limits(evidence: Evidence, name: str, links: Collection[PeerLink]) -> tuple[float | None, float | None]:
-    """The least bandwidth of a good link and its latest copy, as far as anything tells."""
-    profile = evidence.profile(name)
-    floor = profile.floor_of_gpu(Metric.PEER_TO_PEER) if profile is not None else None
-    least = floor.threshold if floor is not None else None
-    if profile is None or not profile.switched or not links:
-        return least, None
-    of_equals = FAR_BELOW * statistics.median(link.gbps for link in links)
-    return max(least or 0.0, of_equals), FAR_ABOVE * statistics.median(link.latency_us for link in links)
 
 
 def _changed(node: str, pairs: Mapping[tuple[int, int], Mapping[str, Any]]) -> seeding.Inject:

@@ -73,7 +73,7 @@ def _is_shape(shape: Any) -> bool:
 
 def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
     """The node's slowest rank against all equals, and every answer against most ranks' answers."""
-    if (finding := ended_badly(evidence, job, subject)) is not None:
+    if (finding := ended_badly(evidence, job, subject, least=1)) is not None:
         return finding
     outcome = outcome_of(evidence, job)
     mine = ranks_of(outcome, str(subject.node))

@@ -72,7 +72,7 @@ def _site(evidence: Evidence) -> NcclSite:
 
 def _summary(log: NcclLog) -> dict[str, Any]:
     roads = Counter(f"NET/{joined.how}" if joined.road == "NET" else joined.road for joined in log.joined)
-    across = [joined for joined in log.joined if log.crosses(joined)]
+    across = [joined for joined in log.joined if log.crosses(joined) and joined.road == "NET"]
     return {
         "nccl": log.version,
         "connections": ", ".join(f"{count} {road}" for road, count in sorted(roads.items())),

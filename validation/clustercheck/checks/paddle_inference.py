@@ -22,7 +22,7 @@ ID = "paddle-inference"
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The predictor's answers against the model's own; then as inference without a predictor is judged."""
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, JOB, subject, least=1)) is not None:
         return finding
     unread: list[CannotReadError] = []
     for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):

@@ -77,7 +77,7 @@ def _is_whole(case: object) -> bool:
 
 
 def _judge(evidence: Evidence, subject: Subject, recipe: str) -> Finding:
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, JOB, subject, least=1)) is not None:
         return finding
     mine = ranks_of(outcome_of(evidence, JOB), str(subject.node))
     read: list[tuple[RankOutcome, Cases]] = []

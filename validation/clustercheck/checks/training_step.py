@@ -26,7 +26,7 @@ Answer = Mapping[str, Any]
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The node's slowest GPU against all equals; its trace is kept if it is slow, or the slowest of all."""
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, JOB, subject, least=1)) is not None:
         return finding
     read: list[tuple[Answer, RankOutcome]] = []
     doubts: list[str] = []

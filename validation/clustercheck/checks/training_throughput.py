@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import compute_ports, declared_rails
 from clustercheck.expect.effects import effect
 from clustercheck.expect.network import rdma_adapter
+from clustercheck.expect.physics import pcie_gbps
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Figure, Scope, Section, Subject, Verdict
@@ -108,25 +109,43 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
             conditions=conditions,
         )
     ]
-    rdma = all(
-        rdma_adapter(compute_ports(evidence.nodes[node], declared_rails(evidence, node))) is not None
-        for node in nodes
-    )
+    wires = {"node": _gpu_link_gbps(evidence, nodes[0]), "cluster": _network_gbps(evidence, nodes)}
+    of_node_s = scaled.get("cluster", 1.0) * case["batch"] / per_rank
+    steps_s = {"node": scaled.get("node", 1.0) * of_node_s, "cluster": of_node_s}
     for level, part in scaled.items():
-        binds = nccl and (level == "node" or rdma)
+        wire = wires[level]
+        floor = scaling_floor(level, key[0], steps_s[level], wire) if nccl and wire else None
         against = "one GPU" if level == "node" else "one node"
+        lacking = "" if floor else "; no floor has a source here"
         figures.append(
             Figure(
                 metric=f"{name}_scaling_{level}",
                 measured=part,
                 unit="of linear",
-                method=f"throughput against {against}'s in a launch of its own",
+                method=f"throughput against {against}'s in a launch of its own{lacking}",
                 label=f"against {against} in {' '.join(key)}",
-                floor=scaling_floor(level) if binds else None,
+                floor=floor,
                 conditions=conditions,
             )
         )
     return figures
+
+
+def _gpu_link_gbps(evidence: Evidence, node: str) -> float | None:
+    """One way between the GPUs of a node: NVLink where all of them have it, else PCIe; None if unknown."""
+    profile = evidence.profile(node)
+    if profile is None or (profile.nvlink is not None and profile.nvlink.required):
+        return profile.gpu_link_gbps if profile is not None else None
+    return pcie_gbps(profile.pcie.generation, profile.pcie.width)
+
+
+def _network_gbps(evidence: Evidence, nodes: Sequence[str]) -> float | None:
+    """One way over RDMA of the slowest node; None where one has none."""
+    adapters = [
+        rdma_adapter(compute_ports(evidence.nodes[node], declared_rails(evidence, node))) for node in nodes
+    ]
+    known = [adapter.gbps for adapter in adapters if adapter is not None]
+    return min(known) if len(known) == len(nodes) else None
 
 
 def _shown(outcome: JobOutcome, key: Key, total: float, scaled: Mapping[str, float]) -> dict[str, Any]:
@@ -154,8 +173,9 @@ def _check(job: str) -> Check:
         "waiting for the device in between; one GPU, one node and all nodes in launches of their own",
         requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
         expectation=(
-            "a floor if one has a source; over NCCL published scaling less a tolerance, across nodes "
-            "with InfiniBand or RoCE; not below the baseline"
+            "a floor if one has a source; over NCCL published scaling less a tolerance, across nodes with "
+            "InfiniBand or RoCE, where NVLink, PCIe or adapters carry the gradients in a quarter of a step; "
+            "not below the baseline"
         ),
         remedy=(
             "If a single GPU is slow, check its clocks, power and GEMM; if only the group is, the "
@@ -220,7 +240,7 @@ def _more_precisions(_rank: RankOutcome, verdict: seeding.Raw) -> None:
     """Those in which a GPU has a floor, at 900 and 1100 images a second."""
     case = verdict["cases"][0]
     for precision, rate in (("tf32", 900.0), ("amp_fp16", 1100.0)):
-        verdict["cases"].append({**case, "precision": precision, "step_s": case["batch"] / rate})
+        verdict["cases"].append({**case, "precision": precision, "batch": 128, "step_s": 128 / rate})
 
 
 def _on_gpus(job: str) -> seeding.Inject:

@@ -18,8 +18,15 @@ def _data() -> Mapping[str, Any]:
     return data
 
 
-def scaling_floor(level: str) -> Limit:
-    """For ``node`` (its GPUs against one) or ``cluster`` (all nodes against one), as a part of linear."""
+def scaling_floor(level: str, model: str, step_s: float, wire_gbps: float) -> Limit | None:
+    """For ``node`` (its GPUs against one) or ``cluster`` (all nodes against one), as a part of linear.
+
+    ``step_s`` is the smaller group's, ``wire_gbps`` what carries a GPU's, or a node's, gradients one way.
+    None where these take so much of the step that the source's machines are no measure.
+    """
+    gradients = _data()["gradients"].get(model)
+    if gradients is None or 2 * gradients / (wire_gbps * 1e9) > _data()["hidden"] * step_s:
+        return None
     entry = _data()["scaling"][level]
     return Limit(float(entry["floor"]), str(entry["source"]))
 

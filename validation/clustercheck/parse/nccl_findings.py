@@ -90,7 +90,14 @@ def findings(log: NcclLog, site: NcclSite) -> tuple[NcclFinding, ...]:
         _of_interfaces(log, site, across),
         _of_connections(
             "gpudirect-off",
-            [j for j in across if j.how != "Socket" and not j.gpudirect and log.speaker(j) in site.gpudirect],
+            [
+                j
+                for j in across
+                if j.road == "NET"
+                and j.how != "Socket"
+                and not j.gpudirect
+                and log.speaker(j) in site.gpudirect
+            ],
             log,
             "adapters do not read GPU memory by themselves (no GDRDMA)",
         ),

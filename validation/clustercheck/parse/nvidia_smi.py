@@ -30,7 +30,7 @@ class SmiGpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
     ``lost`` is what stands in any field of a GPU that no longer answers; ``corrupt_inforom`` is what
-    nvidia-smi warns of.
+    nvidia-smi warns of; ``c2c`` is Enabled where NVLink-C2C leads to the CPU.
     ``ecc``, ``remap``, ``reasons``, ``pcie``, ``fabric``, ``inforom``, ``power`` and those of clocks hold
     their sections' elements by name, as printed.
     """
@@ -62,6 +62,7 @@ class SmiGpu:
     application_clocks: Mapping[str, str] | None = None
     default_application_clocks: Mapping[str, str] | None = None
     power: Mapping[str, str] | None = None
+    c2c: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str]) -> 
         serial=_text(element, "serial"),
         uuid=_text(element, "uuid"),
         vbios=_text(element, "vbios_version"),
+        c2c=_text(element, "c2c_mode"),
         mig=_text(element, "mig_mode/current_mig"),
         mig_pending=_text(element, "mig_mode/pending_mig"),
         recovery_action=_text(element, "gpu_recovery_action"),

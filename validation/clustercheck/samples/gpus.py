@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
@@ -54,14 +55,40 @@ PATTERNS = {
 }
 
 
-def described(rank: int, gpu: int, address: str | None) -> dict[str, Any]:
-    """What every rank says of itself and its GPU."""
-    rates = {
+PROPERTIES = {
+    "name": MODEL,
+    "kind": "gpu",
+    "memory_bytes": 80 << 30,
+    "sm_count": 108,
+    "l2_bytes": 40 << 20,
+    "rates": {
         "sm_clock_khz": 1_410_000,
         "memory_clock_khz": 1_593_000,
         "memory_bus_bits": 5120,
         "compute_capability": 80,
-    }
+    },
+}
+
+
+@dataclass(frozen=True)
+class GpuBoard:
+    """The GPUs of one node: how many, what each says of itself, and by program what it reaches.
+
+    ``all_at_once_gbps`` is each way between two of them while all copy.
+    """
+
+    gpus: int = GPUS
+    properties: Mapping[str, Any] = field(default_factory=lambda: PROPERTIES)
+    figures: Mapping[str, Mapping[str, tuple[float, str]]] = field(default_factory=lambda: FIGURES)
+    watch: Mapping[str, Any] = field(default_factory=lambda: WATCH)
+    all_at_once_gbps: float = 262.0
+
+
+HGX_A100 = GpuBoard()
+
+
+def described(rank: int, gpu: int, address: str | None, board: GpuBoard = HGX_A100) -> dict[str, Any]:
+    """What every rank says of itself and its GPU."""
     return {
         "rank": rank,
         "world": 1,
@@ -70,36 +97,28 @@ def described(rank: int, gpu: int, address: str | None) -> dict[str, Any]:
         "framework": "paddle 3.3.1",
         "timer": "CUDA events",
         "simulated": False,
-        "properties": {
-            "name": MODEL,
-            "kind": "gpu",
-            "memory_bytes": 80 << 30,
-            "sm_count": 108,
-            "l2_bytes": 40 << 20,
-            "pci_address": address,
-            "rates": rates,
-        },
+        "properties": {**board.properties, "pci_address": address},
     }
 
 
-def links(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
+def links(rank: int, addresses: Sequence[str | None], board: GpuBoard = HGX_A100) -> dict[str, Any]:
     """What copies to the node's other GPUs gave."""
-    others = [str(address) for number, address in enumerate(addresses) if number != rank % GPUS]
-    gbps, latency_us = (value for value, _ in FIGURES["gpu_peers"].values())
+    others = [str(address) for number, address in enumerate(addresses) if number != rank % board.gpus]
+    gbps, latency_us = (value for value, _ in board.figures["gpu_peers"].values())
     return {
         other: {"gbps": gbps + number / 10, "latency_us": latency_us, "direct": True, "wrong_bytes": 0}
         for number, other in enumerate(others)
     }
 
 
-def exchanges(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
+def exchanges(rank: int, addresses: Sequence[str | None], board: GpuBoard = HGX_A100) -> dict[str, Any]:
     """What copies at the same time gave; the first GPU says what all of them reached together."""
     places = [str(address) for address in addresses]
-    others = [place for number, place in enumerate(places) if number != rank % GPUS]
-    gbps = FIGURES["gpu_exchange"]["peer_both_ways"][0]
+    others = [place for number, place in enumerate(places) if number != rank % board.gpus]
+    gbps = board.figures["gpu_exchange"]["peer_both_ways"][0]
     together = {
         place: {
-            "gbps": {target: 262.0 + number / 10 for target in places if target != place},
+            "gbps": {target: board.all_at_once_gbps + number / 10 for target in places if target != place},
             "wrong": {},
         }
         for number, place in enumerate(places)
@@ -108,16 +127,19 @@ def exchanges(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
         "both_ways": {
             other: {"gbps": gbps + number / 10, "direct": True} for number, other in enumerate(others)
         },
-        "together": {} if rank % GPUS else together,
+        "together": {} if rank % board.gpus or not others else together,
     }
 
 
-def rank_record(job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS) -> dict[str, Any]:
-    """What a program says, a little otherwise on each GPU."""
+def rank_record(
+    job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS, board: GpuBoard = HGX_A100
+) -> dict[str, Any]:
+    """What a program says, a little otherwise on each GPU; copies between GPUs nothing of a single one."""
     factor = 1 + (rank * 5 % 7 - 3) / 1000
+    wanted = {} if board.gpus == 1 and job in ("gpu_peers", "gpu_exchange") else board.figures[job]
     found = [
         {"metric": metric, "value": value * factor, "unit": unit, "method": "made up", "size": 8192}
-        for metric, (value, unit) in FIGURES[job].items()
+        for metric, (value, unit) in wanted.items()
     ]
     verdict: dict[str, Any] = {"ok": True, "because": "", "figures": found}
     if job == "gpu_pattern":
@@ -125,11 +147,11 @@ def rank_record(job: str, rank: int, addresses: Sequence[str | None] = (None,) *
     if job == "gpu_burn":
         verdict["burn"] = {"seconds": 60.2, "errors": 0, "windows": []}
     if job == "gpu_peers":
-        verdict["peers"] = links(rank, addresses)
+        verdict["peers"] = links(rank, addresses, board)
     if job == "gpu_exchange":
-        verdict |= exchanges(rank, addresses)
+        verdict |= exchanges(rank, addresses, board)
     if job in ("gpu_burn", "gpu_transfer"):
-        verdict["watch"] = dict(WATCH)
+        verdict["watch"] = dict(board.watch)
     return verdict
 
 
@@ -140,9 +162,11 @@ def programs(
     return {"ok": True, "because": "", "programs": {job: rank_record(job, rank, addresses) for job in jobs}}
 
 
-def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> JobOutcome:
+def outcome(
+    job: str, nodes: Sequence[str], addresses: Sequence[str] = (), board: GpuBoard = HGX_A100
+) -> JobOutcome:
     """A job that succeeded on every GPU of these nodes."""
-    places = [(node, gpu) for node in nodes for gpu in range(GPUS)]
+    places = [(node, gpu) for node in nodes for gpu in range(board.gpus)]
     ranks = tuple(
         RankOutcome(
             rank,
@@ -150,8 +174,8 @@ def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> Jo
             RankState.OK,
             gpu=gpu,
             verdict={
-                **described(rank, gpu, addresses[gpu] if addresses else None),
-                **rank_record(job, rank, addresses or (None,) * GPUS),
+                **described(rank, gpu, addresses[gpu] if addresses else None, board),
+                **rank_record(job, rank, addresses or (None,) * board.gpus, board),
             },
             exit_code=0,
         )

@@ -5,10 +5,36 @@ Made up in the words of the kernel's files (drivers/infiniband/core/sysfs.c) and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 INTERFACE = "ens2f0np0"
-RDMA = (("mlx5_0", "0c", "0"), ("mlx5_1", "8d", "1"), ("mlx5_2", "c2", "1"))
+
+
+@dataclass(frozen=True)
+class RdmaPort:
+    """An adapter with one port: its name, PCI bus and NUMA node, and what the port runs at."""
+
+    name: str
+    bus: str
+    numa: str
+    rate: str = "200 Gb/sec (4X HDR)"
+    ethernet: bool = False
+    board: str = "MT_0000000223"
+    pcie: str = "16.0 GT/s PCIe"
+
+    @property
+    def link_layer(self) -> str:
+        """As the kernel calls it."""
+        return "Ethernet" if self.ethernet else "InfiniBand"
+
+
+RDMA = (
+    RdmaPort("mlx5_0", "0c", "0"),
+    RdmaPort("mlx5_1", "8d", "1"),
+    RdmaPort("mlx5_2", "c2", "1", "100 Gb/sec (4X EDR)", ethernet=True, board="MT_0000000594"),
+)
 COUNTERS = (
     "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
     "port_rcv_remote_physical_errors", "port_xmit_discards", "local_link_integrity_errors",
@@ -16,10 +42,12 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def link_parts(node: int) -> dict[str, Any]:
+def link_parts(node: int, ports: Sequence[RdmaPort] = RDMA) -> dict[str, Any]:
     """These parts of a healthy node's record."""
     return {
-        "infiniband": {"devices": [_adapter(node, number) for number in range(len(RDMA))], "left_out": []},
+        "infiniband": {
+            "devices": [_adapter(node, number, port) for number, port in enumerate(ports)], "left_out": [],
+        },
         "flow_control": {
             INTERFACE: {
                 "pfc": {
@@ -37,37 +65,37 @@ def link_parts(node: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rdma_devices() -> list[dict[str, Any]]:
+def rdma_devices(ports: Sequence[RdmaPort] = RDMA) -> list[dict[str, Any]]:
     """The adapters on the PCI bus."""
     return [
         {
-            "address": f"0000:{bus}:00.0",
+            "address": f"0000:{port.bus}:00.0",
             "vendor": "0x15b3",
-            "class": "0x020000" if name == "mlx5_2" else "0x020700",
+            "class": "0x020000" if port.ethernet else "0x020700",
             "device": "0x101b",
-            "link_speed": "16.0 GT/s PCIe",
+            "link_speed": port.pcie,
             "link_width": "16",
-            "max_link_speed": "16.0 GT/s PCIe",
+            "max_link_speed": port.pcie,
             "max_link_width": "16",
-            "numa_node": numa,
+            "numa_node": port.numa,
             "driver": "mlx5_core",
             "answers": True,
         }
-        for name, bus, numa in RDMA
+        for port in ports
     ]
 
 
-def rdma_ports() -> list[dict[str, Any]]:
+def rdma_ports(ports: Sequence[RdmaPort] = RDMA) -> list[dict[str, Any]]:
     """The ports, each with its state and rate."""
     return [
         {
-            "device": name,
+            "device": port.name,
             "port": "1",
             "state": "4: ACTIVE",
-            "rate": "100 Gb/sec (4X EDR)" if name == "mlx5_2" else "200 Gb/sec (4X HDR)",
-            "link_layer": "Ethernet" if name == "mlx5_2" else "InfiniBand",
+            "rate": port.rate,
+            "link_layer": port.link_layer,
         }
-        for name, _, _ in RDMA
+        for port in ports
     ]
 
 
@@ -81,13 +109,11 @@ def storage_nic(node: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _adapter(node: int, number: int) -> dict[str, Any]:
-    name, bus, numa = RDMA[number]
-    ethernet = name == "mlx5_2"
+def _adapter(node: int, number: int, of: RdmaPort) -> dict[str, Any]:
     high, low = divmod(node, 256)
     guid = f"0c42:a103:{node:04x}:{number:04x}"
     gids = [{"index": 0, "gid": f"fe80:0000:0000:0000:{guid}", "type": "IB/RoCE v1", "interface": None}]
-    if ethernet:
+    if of.ethernet:
         gids[0]["interface"] = INTERFACE
         gids += [
             {
@@ -99,17 +125,17 @@ def _adapter(node: int, number: int) -> dict[str, Any]:
         "port": "1",
         "state": "4: ACTIVE",
         "phys_state": "5: LinkUp",
-        "rate": "100 Gb/sec (4X EDR)" if ethernet else "200 Gb/sec (4X HDR)",
-        "link_layer": "Ethernet" if ethernet else "InfiniBand",
+        "rate": of.rate,
+        "link_layer": of.link_layer,
         "counters": dict.fromkeys(COUNTERS, "0"),
         "hw_counters": {"out_of_sequence": "0", "local_ack_timeout_err": "0"},
         "gids": gids,
     }
     return {
-        "name": name,
-        "address": f"0000:{bus}:00.0",
-        "numa_node": numa,
+        "name": of.name,
+        "address": f"0000:{of.bus}:00.0",
+        "numa_node": of.numa,
         "fw_ver": "20.43.2026",
-        "board_id": "MT_0000000594" if ethernet else "MT_0000000223",
+        "board_id": of.board,
         "ports": [port],
     }

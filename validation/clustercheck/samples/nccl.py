@@ -19,6 +19,25 @@ ADAPTERS = "[0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE"
 
 
 @dataclass(frozen=True)
+class NcclPaths:
+    """How NCCL joins the GPUs of a group: a channel for each of ``heads``, the GPU where data leaves a node.
+
+    ``across`` has a place for the channel's number. ``found`` is what NCCL says of adapters and networks.
+    """
+
+    gpus: int = GPUS
+    heads: tuple[int, ...] = HEADS
+    within: str = "P2P/CUMEM/read"
+    across: str = "NET/IB/{}/GDRDMA"
+    found: tuple[str, ...] = (
+        f"NET/IB : Using {ADAPTERS} [RO]; OOB eth0:192.0.2.1<0>",
+        "Using network IB",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
+    )
+    path_types: str = "NVL/PXB"
+
+
+@dataclass(frozen=True)
 class _Channel:
     """A ring and a tree, whose edges are (down, up)."""
 
@@ -53,46 +72,49 @@ class _Channel:
         return f"[{self.number}] {'/'.join(map(str, [*down, -1, -1, -1][:3]))}->{rank}->{up}"
 
 
-def nccl_logs(nodes: Sequence[str]) -> list[str]:
+def nccl_logs(nodes: Sequence[str], paths: NcclPaths = NcclPaths()) -> list[str]:
     """The log of each rank, a rank a GPU."""
-    channels = [_channel(number, head, len(nodes)) for number, head in enumerate(HEADS)]
-    return [_log(rank, nodes, channels) for rank in range(len(nodes) * GPUS)]
+    channels = [_channel(number, head, len(nodes), paths.gpus) for number, head in enumerate(paths.heads)]
+    return [_log(rank, nodes, channels, paths) for rank in range(len(nodes) * paths.gpus)]
 
 
-def _channel(number: int, head: int, nodes: int) -> _Channel:
+def _channel(number: int, head: int, nodes: int, gpus: int) -> _Channel:
     """In each node a chain from its head, which hangs on the head of the node before."""
-    chains = [[node * GPUS + (head + step) % GPUS for step in range(GPUS)] for node in range(nodes)]
+    chains = [[node * gpus + (head + step) % gpus for step in range(gpus)] for node in range(nodes)]
     within = {(below, above) for chain in chains for above, below in pairwise(chain)}
     across = {(below[0], above[0]) for above, below in pairwise(chains)}
     return _Channel(number, tuple(rank for chain in chains for rank in chain), frozenset(within | across))
 
 
-def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
-    node, gpu = nodes[rank // GPUS], rank % GPUS
+def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel], paths: NcclPaths) -> str:
+    gpus, count = paths.gpus, len(channels)
+    node, gpu = nodes[rank // gpus], rank % gpus
     lines = [
-        f"NET/IB : Using {ADAPTERS} [RO]; OOB eth0:192.0.2.1<0>",
-        "Using network IB",
+        *paths.found,
         f"DMA-BUF is available on GPU device {gpu}",
-        "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
-        "Pattern 4, crossNic 0, nChannels 2, bw 24.000000/24.000000, type NVL/PXB, sameChannels 0",
+        f"Pattern 4, crossNic 0, nChannels {count}, bw 24.000000/24.000000, type {paths.path_types}, "
+        "sameChannels 0",
     ]
     if gpu == 0:
         lines.insert(0, "NCCL version 2.22.3+cuda12.5")
     if rank == 0:
         lines += [
-            f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels
+            f"Channel {c.number:02}/{count:02} : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}"
+            for c in channels
         ]
     lines.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
     for channel in channels:
         for sender, receiver in channel.joins[rank]:
             ends = (
-                f"Channel {channel.number:02}/0 : {sender}[{sender % GPUS}] -> {receiver}[{receiver % GPUS}]"
+                f"Channel {channel.number:02}/0 : {sender}[{sender % gpus}] -> {receiver}[{receiver % gpus}]"
             )
-            if sender // GPUS != receiver // GPUS and rank in (sender, receiver):
+            crosses = sender // gpus != receiver // gpus
+            path = paths.across.format(channel.number) if crosses else paths.within
+            if path.startswith("NET/"):
                 side = "send" if rank == sender else "receive"
-                lines.append(f"{ends} [{side}] via NET/IB/{channel.number}/GDRDMA")
+                lines.append(f"{ends} [{side}] via {path}")
             elif rank == sender:
-                lines.append(f"{ends} via P2P/CUMEM/read")
-    comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {len(nodes) * GPUS} cudaDev {gpu}"
+                lines.append(f"{ends} via {path}")
+    comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {len(nodes) * gpus} cudaDev {gpu}"
     lines += ["Connected all rings", "Connected all trees", f"{comm} busId 7000 commId 0x1 - Init COMPLETE"]
     return "".join(f"{node}:{4100 + rank}:{4200 + rank} [{gpu}] NCCL INFO {line}\n" for line in lines)

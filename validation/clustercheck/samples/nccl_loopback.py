@@ -16,39 +16,41 @@ GPUS = 8
 BUSBW_GBPS = 5.2  # of the 6.25 that are a GPU's part of two ports of 25
 
 
-def loopback_run(node: str, busbw: float, wrong: int = 0) -> dict[str, Any]:
+def loopback_run(node: str, busbw: float, wrong: int = 0, gpus: int = GPUS) -> dict[str, Any]:
     """The run of all_reduce_perf; ``busbw`` is that of every size."""
     return {
-        "exit_code": 0, "limit_s": 60.0, "json": "", "command": "all_reduce_perf -g 8",
-        "text": table("all_reduce", [node], GPUS, busbw, wrong, sizes=(LEAST, MOST), flat=True),
+        "exit_code": 0, "limit_s": 60.0, "json": "", "command": f"all_reduce_perf -g {gpus}",
+        "text": table("all_reduce", [node], gpus, busbw, wrong, sizes=(LEAST, MOST), curve={}),
     }  # fmt: skip
 
 
-def loopback_log(node: str, road: str = "") -> str:
+def loopback_log(node: str, road: str = "", gpus: int = GPUS, rails: int = 2) -> str:
     """NCCL's log of the process that has all GPUs: joined by ``road``, else by the rail that is near."""
-    ring = (*range(GPUS), 0)
+    ring = (*range(gpus), 0)
     said = [(0, "NCCL version 2.22.3+cuda12.5")]
-    for rank in range(GPUS):
+    for rank in range(gpus):
         said.append((rank, "Using network IB"))
-        said.append((rank, f"Trees [0] {rank + 1 if rank < GPUS - 1 else -1}/-1/-1->{rank}->{rank - 1}"))
+        said.append((rank, f"Trees [0] {rank + 1 if rank < gpus - 1 else -1}/-1/-1->{rank}->{rank - 1}"))
     said.append((0, f"Channel 00/01 : {' '.join(f'{rank:3}' for rank in ring[:-1])}"))
     joins = {*pairwise(ring), *((b, a) for a, b in pairwise(ring[:-1]))}
     for one, other in sorted(joins):
         ends = f"Channel 00/0 : {one}[{one}] -> {other}[{other}]"
-        near = road or f"NET/IB/{2 * one // GPUS}/GDRDMA"
+        near = road or f"NET/IB/{rails * one // gpus}/GDRDMA"
         sides = ((one, "[send] "), (other, "[receive] ")) if near.startswith("NET/") else ((one, ""),)
         said += [(rank, f"{ends} {side}via {near}") for rank, side in sides]
-    for rank in range(GPUS):
-        comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {GPUS} cudaDev {rank}"
+    for rank in range(gpus):
+        comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {gpus} cudaDev {rank}"
         said += [(rank, "Connected all rings"), (rank, "Connected all trees")]
         said.append((rank, f"{comm} busId 7000 commId 0x1 - Init COMPLETE"))
     return "".join(f"{node}:4100:{4200 + rank} [{rank}] NCCL INFO {line}\n" for rank, line in said)
 
 
-def loopback_verdict(rank: int, nodes: Sequence[str]) -> Mapping[str, Any]:
+def loopback_verdict(
+    rank: int, nodes: Sequence[str], busbw: float = BUSBW_GBPS, gpus: int = GPUS, rails: int = 2
+) -> Mapping[str, Any]:
     """What a node's rank says."""
     return {
         "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",
-        "without": "", "gpus": GPUS, "run": loopback_run(nodes[rank], BUSBW_GBPS),
-        "nccl_log": loopback_log(nodes[rank]),
+        "without": "", "gpus": gpus, "run": loopback_run(nodes[rank], busbw, gpus=gpus),
+        "nccl_log": loopback_log(nodes[rank], gpus=gpus, rails=rails),
     }  # fmt: skip

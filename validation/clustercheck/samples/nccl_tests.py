@@ -24,11 +24,12 @@ def table(
     wrong: int = 0,
     *,
     sizes: tuple[int, int] = (LEAST, MOST),
-    flat: bool = False,
+    curve: Mapping[int, float] = OF_A_SIZE,
 ) -> str:
     """The output of one program over these nodes' GPUs, from the first to the last of ``sizes``.
 
-    ``gbps`` is the largest size's bus bandwidth, or each one's where the curve is ``flat``.
+    ``gbps`` is the largest size's bus bandwidth, ``curve`` what part of it other sizes have: all of it where
+    they are not named.
     """
     (least, most), ranks = sizes, len(nodes) * gpus
     a_process = gpus if len(nodes) == 1 else 1
@@ -50,7 +51,7 @@ def table(
     while size <= most:
         count = size // 4 // (ranks if of_one_rank else 1)
         exact = count * 4 * (ranks if of_one_rank else 1)
-        time_us = round(exact * factor(ranks) / (gbps * (1.0 if flat else OF_A_SIZE.get(size, 1.0)) * 1e3), 2)
+        time_us = round(exact * factor(ranks) / (gbps * curve.get(size, 1.0) * 1e3), 2)
         algbw = exact / time_us / 1e3
         busbws.append(round(algbw * factor(ranks), 2))
         timing = f"{time_us:.2f} {algbw:.2f} {algbw * factor(ranks):.2f}"
@@ -65,25 +66,42 @@ def table(
     return "\n".join([*lines, "#", ""])
 
 
-def program_run(program: str, nodes: Sequence[str], gpus: int, gbps: float, **more: Any) -> dict[str, Any]:
+def program_run(
+    program: str,
+    nodes: Sequence[str],
+    gpus: int,
+    gbps: float,
+    *,
+    sizes: tuple[int, int] = (LEAST, MOST),
+    curve: Mapping[int, float] = OF_A_SIZE,
+) -> dict[str, Any]:
     """One program's run, as the job hands it over."""
     return {
-        "exit_code": 0, "limit_s": 60.0, "text": table(program, nodes, gpus, gbps), "json": "",
-        "command": f"{program}_perf -g {gpus}", **more,
+        "exit_code": 0, "limit_s": 60.0, "text": table(program, nodes, gpus, gbps, sizes=sizes, curve=curve),
+        "json": "", "command": f"{program}_perf -g {gpus}",
     }  # fmt: skip
+
+
+PROGRAMS = tuple(name for name in COLLECTIVES if name != "sendrecv")
 
 
 def nccl_tests_verdict(rank: int, nodes: Sequence[str], gpus: int = 8) -> Mapping[str, Any]:
     """What a node's rank says of all programs."""
-    programs = [name for name in COLLECTIVES if name != "sendrecv"]
+    within = {name: program_run(name, [nodes[rank]], gpus, WITHIN_GBPS) for name in PROGRAMS}
     all_to_all = ACROSS_GBPS / gpus
     across = {
         name: program_run(name, nodes, gpus, all_to_all if name == "alltoall" else ACROSS_GBPS)
-        for name in programs
+        for name in PROGRAMS
     }
+    return programs_verdict(rank, nodes, gpus, within, {} if rank else across)
+
+
+def programs_verdict(
+    rank: int, nodes: Sequence[str], gpus: int, within: Mapping[str, Any], across: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The same of these runs, by program."""
     return {
         "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",
         "without": "", "without_mpi": "", "gpus": gpus, "world_gpus": gpus * len(nodes),
-        "within": {name: program_run(name, [nodes[rank]], gpus, WITHIN_GBPS) for name in programs},
-        "across": {} if rank else across,
+        "within": dict(within), "across": dict(across),
     }  # fmt: skip

@@ -8,11 +8,19 @@ from typing import Any
 
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.locate.rounds import both_ways, round_robin
-from clustercheck.samples.links import RDMA
+from clustercheck.samples.links import RDMA, RdmaPort
 
-GBPS = {"mlx5_0": 196.6, "mlx5_1": 196.6, "mlx5_2": 97.5}  # of HDR, and of 100 Gb/s of RoCE
+PART = {True: 0.975, False: 0.983}  # of the rate, with another node: of RoCE, and of InfiniBand
 WITH_ITSELF = 0.965  # of what it reaches with another [superbench-results v0.4.0: 23.7 GB/s of HDR]
 LINE = "-" * 87
+
+
+def gbps_of(port: RdmaPort) -> float:
+    """What it reaches with another node, Gb/s."""
+    return float(port.rate.split()[0]) * PART[port.ethernet]
+
+
+GBPS = {port.name: gbps_of(port) for port in RDMA}
 
 
 def gpu_text(device: str, gbps: float, gpu: int) -> str:
@@ -27,15 +35,18 @@ def gpu_text(device: str, gbps: float, gpu: int) -> str:
     return "\n".join([*said, write_text(device, gbps)])
 
 
-def gpudirect_verdict(rank: int, nodes: Sequence[str]) -> Mapping[str, Any]:
-    """What a node's rank says: eight GPUs, four next to each rail of InfiniBand."""
-    devices = [f"mlx5_{gpu // 4}" for gpu in range(8)]
+def gpudirect_verdict(
+    rank: int, nodes: Sequence[str], gpus: int = 8, ports: Sequence[RdmaPort] = RDMA
+) -> Mapping[str, Any]:
+    """What a node's rank says: as many GPUs next to each rail of InfiniBand."""
+    rails = [port for port in ports if not port.ethernet]
+    near = [rails[len(rails) * gpu // gpus] for gpu in range(gpus)]
     writes = [
         {
-            "device": device, "port": 1, "unpinned": "", "exit_code": 0, "gpu": gpu, "way": "nvidia_peermem",
-            "text": gpu_text(device, 0.98 * GBPS[device], gpu),
+            "device": port.name, "port": 1, "unpinned": "", "exit_code": 0, "gpu": gpu,
+            "way": "nvidia_peermem", "text": gpu_text(port.name, 0.98 * gbps_of(port), gpu),
         }
-        for gpu, device in enumerate(devices)
+        for gpu, port in enumerate(near)
     ]  # fmt: skip
     return {
         "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",
@@ -66,27 +77,28 @@ def _rounds(count: int, limit: int | None) -> list[list[tuple[int, int]]]:
     return both_ways(round_robin(count, limit))
 
 
-def rdma_write_verdict(rank: int, nodes: Sequence[str], rounds: int | None = None) -> Mapping[str, Any]:
+def rdma_write_verdict(
+    rank: int, nodes: Sequence[str], rounds: int | None = None, ports: Sequence[RdmaPort] = RDMA
+) -> Mapping[str, Any]:
     """What a node's rank says: each port with itself, and its end of every pair of so many rounds."""
-    ports = [name for name, _, _ in RDMA]
     writes = [
         {
-            "device": device, "port": 1, "unpinned": "", "exit_code": 0,
-            "text": write_text(device, GBPS[device]),
+            "device": port.name, "port": 1, "unpinned": "", "exit_code": 0,
+            "text": write_text(port.name, gbps_of(port)),
             "rail": rail, "round": number, "role": "client" if rank == pair[0] else "server",
             "peer": pair[1] if rank == pair[0] else pair[0],
         }
         for number, pairs in enumerate(_rounds(len(nodes), rounds))
         for pair in pairs
         if rank in pair
-        for rail, device in enumerate(ports)
+        for rail, port in enumerate(ports)
     ]  # fmt: skip
     loopback = [
         {
-            "device": device, "port": 1, "unpinned": "", "exit_code": 0,
-            "text": write_text(device, WITH_ITSELF * GBPS[device]),
+            "device": port.name, "port": 1, "unpinned": "", "exit_code": 0,
+            "text": write_text(port.name, WITH_ITSELF * gbps_of(port)),
         }
-        for device in ports
+        for port in ports
     ]  # fmt: skip
     return {
         "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",

@@ -23,16 +23,18 @@ RECIPES = {
 }
 
 
-def gpu_job(name: str, names: Sequence[str], verdict: Callable[[int, int], Mapping[str, Any]]) -> JobOutcome:
+def gpu_job(
+    name: str, names: Sequence[str], verdict: Callable[[int, int], Mapping[str, Any]], gpus: int = GPUS
+) -> JobOutcome:
     """A job over NCCL that succeeded, a rank a GPU."""
-    count = GPUS * len(names)
+    count = gpus * len(names)
     ranks = tuple(
         RankOutcome(
             rank,
-            names[rank // GPUS],
+            names[rank // gpus],
             RankState.OK,
-            gpu=rank % GPUS,
-            verdict={**described(rank, count), **verdict(rank, count)},
+            gpu=rank % gpus,
+            verdict={**verdict(rank, count), **described(rank, count, gpus)},
             exit_code=0,
         )
         for rank in range(count)
@@ -40,13 +42,13 @@ def gpu_job(name: str, names: Sequence[str], verdict: Callable[[int, int], Mappi
     return JobOutcome(name, ranks, 5.0, facts={"backend": "nccl"})
 
 
-def described(rank: int, world: int) -> dict[str, Any]:
+def described(rank: int, world: int, gpus: int = GPUS) -> dict[str, Any]:
     """What every rank on a GPU says of itself."""
     return {
         "rank": rank,
         "world": world,
         "backend": "nccl",
-        "device": f"gpu:{rank % GPUS}",
+        "device": f"gpu:{rank % gpus}",
         "framework": "paddle 3.3.1",
         "interface": "eth0",
         "simulated": False,
@@ -55,12 +57,14 @@ def described(rank: int, world: int) -> dict[str, Any]:
     }
 
 
-def recipes_verdict(rank: int, _world: int) -> dict[str, Any]:
+def recipes_verdict(
+    rank: int, _world: int, recipes: Mapping[str, Mapping[str, tuple[float, float]]] = RECIPES
+) -> dict[str, Any]:
     """What a rank says of all recipes, a little otherwise on each GPU."""
     factor = 1 + (rank * 5 % 7 - 3) / 1000
     cases = []
     for model, (batch, step_s, peak) in FP32.items():
-        for recipe, (speed, memory) in {"fp32": (1.0, 1.0), **RECIPES[model]}.items():
+        for recipe, (speed, memory) in {"fp32": (1.0, 1.0), **recipes[model]}.items():
             rounded = {"tf32": 2e-4, "amp": 8e-4}.get(recipe, 0.0)
             cases.append(
                 {
@@ -92,10 +96,10 @@ def loading_verdict(rank: int, _world: int) -> dict[str, Any]:
     return {"synthetic_step_s": step_s, "batch": 128, "workers": 8, "loading": loading}
 
 
-def stages_verdict(_rank: int, world: int) -> dict[str, Any]:
+def stages_verdict(_rank: int, world: int, gpus: int = GPUS) -> dict[str, Any]:
     """What a rank says of sharding stages: ZeRO's formulas for a BERT-base, and 1 GB of activations."""
     parameters, activations = 110_000_000, 1_000_000_000
-    states = {"0": 16.0, "1": 8 + 8 / 8, "2": 4 + 12 / world, "3": 16 / world}
+    states = {"0": 16.0, "1": 8 + 8 / gpus, "2": 4 + 12 / world, "3": 16 / world}
     stages = {
         stage: {
             "losses": [2.3 * 0.99**step for step in range(8)],
@@ -107,22 +111,22 @@ def stages_verdict(_rank: int, world: int) -> dict[str, Any]:
         }
         for stage, each in states.items()
     }
-    return {"without": "", "stages": stages, "not_done": {}, "shards": {"1": 8, "2": world, "3": world}}
+    return {"without": "", "stages": stages, "not_done": {}, "shards": {"1": gpus, "2": world, "3": world}}
 
 
 LAUNCHED_SHARE, LAUNCHED_EPOCHS = 5, 2
 
 
-def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
-    """What a node's rank says of a plain script: the samples divided among eight processes a node."""
-    world = GPUS * nodes
+def launch_verdict(rank: int, nodes: int, gpus: int = GPUS) -> dict[str, Any]:
+    """What a node's rank says of a plain script: the samples divided among the processes, one a GPU."""
+    world = gpus * nodes
     whole = LAUNCHED_SHARE * world
-    samples = whole - 1  # one is trained on twice, as in jobs/paddle_launch.py
+    samples = whole - (world > 1)  # one is trained on twice, as in jobs/paddle_launch.py
     trainers = [
         {
             "rank": place,
             "world": world,
-            "device": f"gpu:{place % GPUS}",
+            "device": f"gpu:{place % gpus}",
             "seen": [
                 [(number + epoch) % samples for number in range(place, whole, world)]
                 for epoch in range(LAUNCHED_EPOCHS)
@@ -130,7 +134,7 @@ def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
             "losses": [0.5, 0.3],
             "parameters_sha256": "e" * 64,
         }
-        for place in range(rank * GPUS, (rank + 1) * GPUS)
+        for place in range(rank * gpus, (rank + 1) * gpus)
     ]
     launched = {
         "exit_code": 0,
@@ -142,7 +146,7 @@ def launch_verdict(rank: int, nodes: int) -> dict[str, Any]:
     }
     return {
         "rank": rank, "world": nodes, "interface": "eth0", "simulated": False, "ok": True, "because": "",
-        "launched": launched, "trainers": trainers, "processes": GPUS, "all_processes": world,
+        "launched": launched, "trainers": trainers, "processes": gpus, "all_processes": world,
         "samples": samples, "epochs": LAUNCHED_EPOCHS,
     }  # fmt: skip
 

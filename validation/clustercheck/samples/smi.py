@@ -6,7 +6,9 @@ fabric is told as eight H100 tell it: A100 report none, and there would be nothi
 
 from __future__ import annotations
 
-from clustercheck.samples.links import RDMA
+from collections.abc import Sequence
+
+from clustercheck.samples.links import RDMA, RdmaPort
 
 MODEL = "NVIDIA A100-SXM4-80GB"
 DRIVER = "580.95.05"
@@ -149,12 +151,13 @@ def nvlink5_errors_text(links: int, failed: int = 0, on: int = 0) -> str:
     return "".join(lines)
 
 
-def topology_text(gpus: int = 8, nics: int = len(RDMA)) -> str:
-    """What `nvidia-smi topo -m` prints."""
-    names = [f"GPU{gpu}" for gpu in range(gpus)]
+def topology_text(gpus: int = 8, ports: Sequence[RdmaPort] = RDMA) -> str:
+    """What `nvidia-smi topo -m` prints: the InfiniBand adapters next to as many GPUs each, others far."""
+    names, nics = [f"GPU{gpu}" for gpu in range(gpus)], len(ports)
+    rails = [number for number, port in enumerate(ports) if not port.ethernet]
 
     def near(gpu: int, nic: int) -> str:
-        return "PXB" if nic == 2 * gpu // gpus else "SYS"
+        return "PXB" if nic == rails[len(rails) * gpu // gpus] else "SYS"
 
     rows = [
         "\t".join(
@@ -179,7 +182,7 @@ def topology_text(gpus: int = 8, nics: int = len(RDMA)) -> str:
         for nic in range(nics)
     ]
     head = "\t".join(["", *names, *(f"NIC{nic}" for nic in range(nics)), "CPU Affinity", "NUMA Affinity"])
-    legend = [f"  NIC{nic}: {RDMA[nic][0]}" for nic in range(nics)]
+    legend = [f"  NIC{nic}: {port.name}" for nic, port in enumerate(ports)]
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""])
 
 

@@ -62,6 +62,7 @@ def judged(found: Evidence) -> Result:
         ("hgx-a100-80gb", 310.0, (GIB,), Verdict.NOT_RUN),  # its switch does not reduce: 300 at most
         ("v100-sxm2-32gb", 160.0, (4 * GIB,), Verdict.NOT_RUN),
         ("a10-24gb", 10.0, (GIB // 16, GIB), Verdict.EXCLUDED),
+        ("a10-24gb", 33.0, (GIB // 16, GIB), Verdict.NOT_RUN),  # no floor, and more than PCIe 4.0 x16 carries
         ("", 10.0, (GIB // 16, GIB), Verdict.EXCLUDED),
         ("hgx-a100-40gb", 232.0, (1024,), Verdict.NOT_RUN),  # latency alone says nothing of bandwidth
     ],

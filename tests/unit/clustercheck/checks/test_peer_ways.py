@@ -9,8 +9,9 @@ import pytest
 
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.gpu_peer_bandwidth import JOB, NodeLinks, PeerLink
+from clustercheck.checks.gpu_peer_bandwidth import JOB
 from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu_links import NodeLinks, PeerLink
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
@@ -98,7 +99,7 @@ def test_ways_that_differ_by_more_than_a_tenth_are_two(there: float, back: float
     links = {(1, 0): PeerLink(there, 2.0, 0, direct=True)}
     if back is not None:
         links[0, 1] = PeerLink(back, 2.0, 0, direct=True)
-    assert NodeLinks(links, None, None, {}).way(1, 0) == said
+    assert NodeLinks(links, {}, {}, {}).way(1, 0) == said
 
 
 def test_a_healthy_link_is_told_without_a_direction() -> None:
@@ -107,15 +108,40 @@ def test_a_healthy_link_is_told_without_a_direction() -> None:
     assert str(result.evidence["slowest_way"]).startswith("between GPU 0 and GPU ")
 
 
-@pytest.mark.parametrize("switched", [True, False])
-def test_a_peer_is_another_gpus_fault_only_where_switches_join_all_alike(switched: bool) -> None:
-    """Without them GPUs behind different CPUs are as far apart as the server is built: none is excused."""
+@pytest.mark.parametrize(
+    ("profile", "far", "excused"),
+    [
+        (sample.PROFILE, "NV12", [4]),
+        ("a10-24gb", "NV12", [4]),  # alike by nvidia-smi topo -m
+        ("a10-24gb", "SYS", [4]),
+        ("a10-24gb", "?", []),
+    ],
+)
+def test_a_slow_gpu_is_its_own_fault_where_it_is_known_which_pairs_are_alike(
+    profile: str, far: str, excused: list[int]
+) -> None:
+    """GPUs behind different CPUs are as far apart as the server is built, all of them."""
     evidence = sample.healthy(1)
-    if not switched:
-        nodes = tuple(replace(node, profile="a10-24gb") for node in evidence.spec.nodes)
-        known = {"a10-24gb": profiles.load("a10-24gb")}
-        evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes), profiles=known)
-    for peer in (0, 1, 2, 3, 5, 6, 7):
-        evidence = slowed(slowed(evidence, 4, peer, 12.0), peer, 4, 12.0)
+    nodes = tuple(replace(node, profile=profile) for node in evidence.spec.nodes)
+    known = {profile: profiles.load(profile)}
+    evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes), profiles=known)
+    evidence = seeding.edit("gpu01", lambda raw: raw["topology"].update(stdout=halves(raw, far)))(evidence)
+    for one in range(8):
+        for other in range(8):
+            across = 200.0 if far == "SYS" and (one < 4) != (other < 4) else 260.0
+            if one != other:
+                evidence = slowed(evidence, one, other, across / (2 if 4 in (one, other) else 1))
     found = {one.subject.gpu: one for one in evaluate(BY_ID["gpu-p2p-bandwidth"], evidence)}
-    assert found[0].evidence["not_its_own"] == ([4] if switched else [])
+    assert [found[gpu].evidence["not_its_own"] for gpu in (0, 4)] == [excused, []]
+
+
+def halves(raw: dict[str, Any], far: str) -> str:
+    """The sample's topology with another connection between GPUs of different halves."""
+    rows = str(raw["topology"]["stdout"]).split("\n")
+    for row in range(8):
+        cells = rows[1 + row].split("\t")
+        for column in range(8):
+            if (row < 4) != (column < 4):
+                cells[1 + column] = far
+        rows[1 + row] = "\t".join(cells)
+    return "\n".join(rows)

@@ -27,6 +27,8 @@ def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: 
     elif metric in (Metric.DEVICE_COPY, Metric.DEVICE_TRIAD):
         detected = _memory(rank)
     elif metric in TRANSFERS:
+        if _has_c2c(evidence, subject):
+            return None  # the PCIe link does not carry them: a GB200 reads 201 GB/s of its host [Azure]
         detected = _link(rank)
     elif metric == Metric.PEER_TO_PEER:
         detected = None  # by the profile's NVLinks: bridges are not distinguished from switches here
@@ -55,6 +57,14 @@ def _arithmetic(evidence: Evidence, subject: Subject, rank: RankOutcome, precisi
     count = _counted(properties(rank).get("sm_count"))
     clock = _highest_clock_khz(evidence, subject) or _rate(rank, "sm_clock_khz")
     return gemm_tflops(precision, capability, count, clock) if count and clock else None
+
+
+def _has_c2c(evidence: Evidence, subject: Subject) -> bool:
+    """Whether NVLink-C2C joins the GPU with the CPU, as on Grace."""
+    try:
+        return gpu_of(evidence, subject).c2c == "Enabled"
+    except CannotReadError:
+        return False
 
 
 def _highest_clock_khz(evidence: Evidence, subject: Subject) -> int | None:

@@ -51,12 +51,13 @@ def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
     return outcome.by_node.get(node, ())
 
 
-def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+def ended_badly(evidence: Evidence, job: str, subject: Subject, *, least: int = 2) -> Finding | None:
     """The finding where the job did not succeed for this node (or the group), or proves nothing; else None.
 
-    Raises NotDoneError where the job did not run, or not on this node.
+    ``least`` is 1 where each rank is judged by itself. Raises NotDoneError where the job did not run, or not
+    on this node.
     """
-    return failed_on(evidence, job, subject) or _too_few(evidence, job, subject)
+    return failed_on(evidence, job, subject) or _too_few(evidence, job, subject, least)
 
 
 def failed_on(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
@@ -73,7 +74,7 @@ def failed_on(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     return None if outcome.good else broken(outcome, subject)
 
 
-def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+def _too_few(evidence: Evidence, job: str, subject: Subject, least: int) -> Finding | None:
     """The finding where a job that succeeded proves less than was asked: no peer, or a GPU left out."""
     outcome = outcome_of(evidence, job)
     short = evidence.once(partial(_short_of_gpus, outcome=outcome), ("short of GPUs", job))
@@ -82,7 +83,7 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
         return failed(
             f"{ran} of its {expected} GPUs were used", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
         )
-    if len(outcome.ranks) < 2:
+    if len(outcome.ranks) < least:
         if sum(not node.excluded for node in evidence.spec.nodes) < 2:
             return not_applicable("one node: there is nothing to reduce across")
         left = outcome.ranks[0].node if outcome.ranks else "no node"

@@ -63,6 +63,16 @@ def reduced_in_switch(evidence: Evidence) -> InSwitch:
     return InSwitch(frozenset(node for node in logs if node in logs[node].nvls), 2 * in_network > len(logs))
 
 
+def are_joined_by_nvlink(evidence: Evidence, nodes: Collection[str]) -> bool:
+    """Whether NVLink joins the GPUs of these nodes with each other (NCCL's MNNVL, as on GB200 NVL72): as most
+    of them say.
+    """
+    logs = _logs(evidence)
+    mine = [log for node in nodes if isinstance(log := logs.get(node), NcclLog)]
+    joined = sum(any(log.crosses(each) and each.road == "P2P" for each in log.joined) for log in mine)
+    return 2 * joined > len(nodes)
+
+
 def _logs(evidence: Evidence) -> dict[str, NcclLog | str]:
     """By node, or why its log cannot be read."""
     outcome = evidence.jobs.get(HEARD)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from clustercheck.checks.base import Check, evaluate
 from clustercheck.evidence.cluster import Evidence
@@ -53,6 +54,11 @@ class Healthy:
         }
         baseline = Baseline("before", "2026-11-01T00:00:00Z", False, figures)
         return replace(self.evidence, baseline=baseline)
+
+    @cached_property
+    def results_compared(self) -> Sequence[Result]:
+        """What the check says beside a baseline that has the same figures."""
+        return evaluate(self.check, self.compared({}))
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class LimitSeed:
 
     def verdicts(self) -> Iterator[tuple[str, Verdict, Verdict | None, str]]:
         """By limit: its name, what should become of it, what did, and why; None where that proves nothing."""
-        problem, results = "", {result.subject: result for result in self.healthy.results}
+        problem, results = "", {result.subject: result for result in self._healthy_results}
         try:
             results = {result.subject: result for result in evaluate(self.healthy.check, self._evidence())}
             problem = self._of_others(results)
@@ -112,28 +118,34 @@ class LimitSeed:
         for limit in self.limits:
             side = "beyond" if self.beyond else "within"
             name = f"5 % {side} the {limit.part} of {limit.figure.metric}, {words(limit.subject)}"
-            expected = Verdict.PASS
+            was = next(result.verdict for result in self._healthy_results if result.subject == limit.subject)
+            expected = was  # a pass, or n/a where nothing else limits the figure
             if self.beyond:
                 expected = Verdict.NOT_RUN if limit.part is Part.CEILING else Verdict.FAIL
-            got = (None, problem) if problem else self._verdict(limit, results[limit.subject])
+            got = (None, problem) if problem else self._verdict(limit, results[limit.subject], was)
             yield name, expected, *got
 
     def _of_others(self, results: Mapping[Subject, Result]) -> str:
         """What is said of a subject to which nothing was done; empty where that is nothing new."""
         planted = [limit.subject for limit in self.limits if self.beyond]
-        for was in self.healthy.results:
+        for was in self._healthy_results:
             now = results[was.subject]
             if now.verdict is not was.verdict and now.subject not in planted:
                 return f"{words(now.subject)} is found {now.verdict}: {now.because}"
         return ""
 
-    def _verdict(self, limit: FigureLimit, result: Result) -> tuple[Verdict | None, str]:
+    @property
+    def _healthy_results(self) -> Sequence[Result]:
+        compared = self.limits[0].part is Part.BASELINE
+        return self.healthy.results_compared if compared else self.healthy.results
+
+    def _verdict(self, limit: FigureLimit, result: Result, was: Verdict) -> tuple[Verdict | None, str]:
         part = limit.judged_in(result)
         if part is None:
             return None, "the figure is not judged by it"
         if abs(part.margin - (-BESIDE if self.beyond else BESIDE)) > REACHED:
             return None, f"the figure is {part.margin:.1%} within"
-        if part.verdict is not result.verdict:
+        if part.verdict is not (result.verdict if self.beyond or was is Verdict.PASS else Verdict.PASS):
             return None, f"{part.verdict} by it, {result.verdict} in all: {result.because}"
         return result.verdict, result.because
 
@@ -173,7 +185,7 @@ def _limits_of(check: Check, evidence: Evidence) -> dict[tuple[Place, Part], tup
         evidence = check.prepare(evidence)
     healthy = Healthy(check, evidence, evaluate(check, evidence))
     found: dict[tuple[Place, Part], tuple[float, FigureLimit]] = {}
-    for result in evaluate(check, healthy.compared({})):
+    for result in healthy.results_compared:
         for one in result.figures:
             for part in one.parts:
                 upper = (one.figure.better is Direction.HIGHER) is (part.part is Part.CEILING)
