@@ -247,7 +247,7 @@ class Meeting:
         """What ``read`` makes of the values of all ranks, in order of rank. Raises MeetingError.
 
         None is what it raises TypeError or ValueError for, or what is no JSON. The first rank passes on what
-        ranks say as it comes, so that none of them reads the whole of all.
+        ranks say as it comes: no value grows on its way, or is read by one of them for the others.
         """
         lines = [json.dumps(value).encode()]
         end = time.monotonic() + limit_s
