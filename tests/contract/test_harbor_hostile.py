@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import PASSWORD, applied, everything, site_of
+from tests.support.harbor_play import PASSWORD, applied, everything, rotated, site_of
 from tests.support.hostile_server import Hostile, endless, hostile, whole
 
 from clusterctl.errors import ClusterctlError
@@ -110,6 +110,31 @@ def test_a_list_that_is_none_is_said_with_its_call(
     failed = reconcile.failed(site, refused.value)
     assert (failed.code, failed.exit_code) == ("registry.api-refused", 1)
     assert "projects" in failed.what
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    "place",
+    [("immutabletagrules", "weight"), ("robots", "description"), ("preheat/instances", "setup_timestamp")],
+)
+def test_a_number_that_could_not_be_returned_to_harbor_is_no_answer(
+    number: str, place: tuple[str, str], harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    path, field = place
+    raw = everything(harbor.url)
+    applied(harbor.url, tmp_path, raw)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or path not in asked.target or not given.body:
+            return given
+        changed = [{**one, field: "here", "disabled": True, "enabled": False} for one in given.body]
+        return Answer(given.status, json.dumps(changed).replace('"here"', number), given.headers)
+
+    twisted(twist)
+    for command in (applied, rotated):
+        with pytest.raises(ClusterctlError, match="a number in it is not finite") as refused:
+            command(harbor.url, tmp_path, raw)
+        assert refused.value.code == "registry.api-refused"
 
 
 @pytest.mark.parametrize("total", ["ten", "-1", "1e9", "9" * 5000, ""])
