@@ -167,7 +167,7 @@ def test_a_list_without_end_is_left_after_so_many_pages(tmp_path: Path) -> None:
 def test_a_list_of_values_that_nobody_reads_is_left_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LIST_VALUES", 3000)
+    monkeypatch.setattr(client, "KEPT_VALUES", 3000)
     numbers = itertools.count(1)
 
     def answer(_: str) -> Iterator[bytes]:
@@ -175,9 +175,39 @@ def test_a_list_of_values_that_nobody_reads_is_left_too(
         return whole(json.dumps(page).encode(), "X-Total-Count: 999999999")
 
     with hostile(answer) as server, site_of(f"http://{server.host}", tmp_path) as site:
-        with pytest.raises(BrokenAnswer, match="has no end"):
+        with pytest.raises(BrokenAnswer, match="3000 values in all"):
             site.client.every("robots", "/robots", answers.HarborObject)
         assert len(calls(server)) == 3
+
+
+@pytest.mark.parametrize("path", ["immutabletagrules", "/retentions/"])
+def test_what_a_plan_keeps_is_bounded_together(
+    path: str, harbor: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twisted: Callable[..., None]
+) -> None:
+    raw = {
+        "registry_projects": [
+            {"name": f"p{n}", "immutable_tags": [{"tags": "v*"}], "retention": [{"keep": "always"}]}
+            for n in range(5)
+        ]
+    }
+    applied(harbor.url, tmp_path, raw)
+    plan_of(harbor, tmp_path, raw)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or path not in asked.target:
+            return given
+        objects = given.body if isinstance(given.body, list) else [given.body]
+        large = [{**one, "unread": [{}] * 500} for one in objects]
+        return Answer(given.status, large if objects is given.body else large[0], given.headers)
+
+    twisted(twist)
+    monkeypatch.setattr(client, "KEPT_VALUES", 4000)
+    with pytest.raises(ClusterctlError, match="4000 values in all"):
+        plan_of(harbor, tmp_path, raw)
+    with site_of(harbor.url, tmp_path) as site:
+        # Lists that are not kept are bounded each.
+        for _ in range(5):
+            assert site.client.every("rules", "/projects/p1/immutabletagrules", answers.ImmutableRuleAnswer)
 
 
 def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:
