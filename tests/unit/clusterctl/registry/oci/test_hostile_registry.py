@@ -127,6 +127,20 @@ def test_a_blob_that_trickles_is_left_and_one_at_the_least_rate_is_not(monkeypat
     assert len(list(rate.fast_enough(iter([b"x" * enough] * 100), "host", "blob"))) == 100
 
 
+@pytest.mark.parametrize("start", [b"1;x=", b"1\r\nx\r\n0\r\nX: "], ids=["chunk header", "trailer"])
+def test_a_blob_whose_bytes_do_not_become_a_piece_is_left(start: bytes, ticks: Iterator[int]):
+    def answer(_: str) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + start
+        yield from itertools.repeat(b"a")
+
+    with hostile(answer, pause_s=0.02) as server, asking(server.host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.hash_blob("a/b", Blob(A, 100))
+        assert (refused.value.code, refused.value.lasting) == ("images.unreachable", False)
+        assert len(server.asked) == 1
+    assert next(ticks) < 5 * rate.RATE_SEEN_S
+
+
 def test_a_list_that_lists_the_same_again_is_asked_for_once():
     leaf = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": {"digest": A, "size": 1}, "layers": []})
     documents = {manifest.digest_of(leaf.encode()): leaf.encode()}
