@@ -105,17 +105,24 @@ class Bundler:
         with state_access():
             self.directory = require_trusted_place(self.directory, INSTEAD, make=True)
             places = [one for one in (self.directory / INCOMING, self.directory / PARTS) if is_there(one)]
+            wrong = [(one, "a link") for one in places if one.is_symlink()]
+            wrong += [(one, "a directory") for one in self._files if one.is_dir() and not one.is_symlink()]
         require_trusted(places, self.directory, INSTEAD)
-        for link in filter(Path.is_symlink, places):
+        for path, kind in wrong:
             raise ClusterctlError(
-                f"the bundle cannot be made here: {link.name} is a link",
+                f"the bundle cannot be made here: {path.name} is {kind}",
                 code="images.bundle",
-                where=str(link),
-                hint="Remove the link, or name another directory.",
+                where=str(path),
+                hint="Remove it, or name another directory.",
             )
         self.spool = Spool(self.directory / INCOMING, self._stop)
         with self.spool.held():
             yield
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        """The index and its signature."""
+        return self.directory / INDEX, signature_of(self.directory / INDEX)
 
     def make(self, recipe: BundleRecipe) -> MadeBundle:
         """Make it, or finish it. The index is written only where all has come.
@@ -137,8 +144,9 @@ class Bundler:
             for manifest in found if isinstance(found, list) else ():
                 wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
         self._recall(wanted)
-        (self.directory / INDEX).unlink(missing_ok=True)
-        signature_of(self.directory / INDEX).unlink(missing_ok=True)
+        with disk(self.directory, "an index"):
+            for path in self._files:
+                path.unlink(missing_ok=True)
         sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
         sought += [_Sought(_key(path), path.stat().st_size, path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)

@@ -231,6 +231,28 @@ def test_a_directory_of_a_bundle_that_is_a_link_is_refused(name: str, source: So
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [INDEX, f"{INDEX}.sig"])
+def test_a_directory_in_the_place_of_the_index_is_refused_before_anything_is_fetched(
+    name: str, source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    error = refusal(tmp_path, source)
+    assert (error.code, error.where) == ("images.bundle", str(tmp_path / name))
+    (tmp_path / name).rmdir()
+    (tmp_path / name).symlink_to(tmp_path)
+    assert make(tmp_path, source).index is not None
+
+
+def test_a_directory_that_takes_the_place_of_the_index_meanwhile_is_an_error_with_a_hint(
+    source: Source, tmp_path: Path
+) -> None:
+    bundler = Bundler(tmp_path, lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
+    with bundler.held():
+        (tmp_path / INDEX).mkdir()
+        with pytest.raises(ClusterctlError, match="an index cannot be kept: Is a directory"):
+            bundler.make(BundleRecipe("lab", "", [source.image], (), 1 << 20))
+
+
 @pytest.mark.parametrize("whose", ["another user's", "world-writable"])
 @pytest.mark.parametrize("name", [".", INCOMING, PARTS])
 def test_a_directory_that_others_can_write_is_refused(
