@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import select
 import socket
@@ -10,15 +11,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from cryptography import x509
 from tests.fuzz.targets.registries import IMAGE, ONCE, digest_of
 from tests.support.certificates import DAY, own_authority
 
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.signatures.lookaside import read_signatures
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
+from clusterctl.registry.oci.hidden import MASK
 
 HELD_S = 20
 
@@ -81,3 +86,31 @@ def test_a_manifest_comes_through_the_proxy(authority: Path) -> None:
         with Registry(endpoint, ONCE) as registry:
             assert registry.manifest("a/b", "1").digest == digest_of(IMAGE)
     assert [one.split()[0] for one in asked] == [b"CONNECT", b"GET"]
+
+
+def ask_a_registry(proxy: str) -> None:
+    with Registry(RegistryEndpoint("registry.example", proxy=proxy), ONCE) as registry:
+        registry.manifest("a/b", "1")
+
+
+def ask_for_a_signature(proxy: str) -> None:
+    endpoint = RegistryEndpoint("signatures.example", proxy=proxy)
+    list(read_signatures("https://signatures.example", "a/b", digest_of(IMAGE), endpoint, ONCE))
+
+
+@pytest.mark.parametrize("ask", [ask_a_registry, ask_for_a_signature])
+@pytest.mark.parametrize("said", ["password", "header"])
+def test_a_proxy_that_says_our_password_again_is_not_quoted(said: str, ask: Callable[[str], None]) -> None:
+    password = "pr0xy pässword"
+    header = base64.b64encode(f"robot:{password}".encode()).decode()
+
+    def refuse(connection: socket.socket) -> None:
+        assert f"Basic {header}" in connection.recv(1 << 16).decode()
+        words = quote(password) if said == "password" else header
+        connection.sendall(f"HTTP/1.1 407 no {words} here\r\n\r\n".encode())
+
+    with listening(refuse) as port, pytest.raises(ClusterctlError) as refused:
+        ask(f"http://robot:{quote(password)}@127.0.0.1:{port}")
+    error = refused.value
+    assert f"407 no {MASK} here" in error.what
+    assert not any(one in text for one in (quote(password), header) for text in (error.what, error.where))
