@@ -148,10 +148,10 @@ class Bundler:
             for path in self._files:
                 path.unlink(missing_ok=True)
         sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
-        sought += [_Sought(_key(path), path.stat().st_size, path) for _, path in files]
+        sought += [_sought_file(path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
         self._known = {one.key: item for one, item in noted if item is not None}
-        self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
+        self._require_room([blob for _, blob in wanted.values()], [one for one in sought if one.source])
         items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
         brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
@@ -180,10 +180,10 @@ class Bundler:
         except ExplainedError as error:
             return error
 
-    def _require_room(self, blobs: Sequence[Blob], files: Sequence[Path]) -> None:
+    def _require_room(self, blobs: Sequence[Blob], files: Sequence[_Sought]) -> None:
         blobs = [blob for blob in blobs if blob.digest not in self._known]
         missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
-        sizes = [path.stat().st_size for path in files if _key(path) not in self._known]
+        sizes = [one.size for one in files if one.key not in self._known]
         # The largest lies here twice for a moment: whole, and in parts.
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
@@ -267,7 +267,7 @@ class Bundler:
         return BundledManifest(media_type=manifest.media_type, item=item)
 
     def _file(self, name: str, path: Path, most: int) -> BundledFile:
-        key = _key(path)
+        key = _sought_file(path).key
         item = self._known.get(key) or self._cut(path, key, most)
         return BundledFile(path=name, executable=os.access(path, os.X_OK), item=item)
 
@@ -318,10 +318,12 @@ class _Sought:
         return self.key.removeprefix("sha256:") if self.source is None else digest_of_file(self.source)
 
 
-def _key(path: Path) -> str:
-    """A file as it is now: changed, it is another."""
-    about = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()
+def _sought_file(path: Path) -> _Sought:
+    """A file as it is now: changed, it is another. Raises ClusterctlError (``images.bundle-tree``)."""
+    with open_source(path) as source:
+        about = os.fstat(source.fileno())
+    key = hashlib.sha256(f"{path}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()
+    return _Sought(key, about.st_size, path)
 
 
 def _outcome(
