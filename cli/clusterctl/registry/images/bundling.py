@@ -46,11 +46,12 @@ from clusterctl.registry.images.bundle import (
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
 from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
 from clusterctl.runs.store import now
@@ -137,7 +138,8 @@ class Bundler:
         twice = claimed_twice([PurePosixPath(name) for name, _ in files])
         if twice is not None:
             raise refusal("two of them would be put to the same place; give each tree its own name", twice)
-        listed = self._each(self._listed, recipe.images)
+        with within(SURVEY_S):
+            listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         wanted: dict[str, tuple[LockedImage, Blob]] = {}
         for image, found in zip(recipe.images, listed, strict=True):
