@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -22,7 +23,7 @@ def parallel_map(
     on_result: Callable[[R], None] = lambda _: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> list[R]:
-    """The results in the order of ``items``, of at most ``limit`` calls at a time.
+    """The results in the order of ``items``, of at most ``limit`` calls at a time, in the caller's context.
 
     If a call or a callback raises, or the person interrupts, no further call starts, ``stop`` is set for
     those that run, and the error is raised when they have returned. Both callbacks run in the caller's
@@ -31,9 +32,10 @@ def parallel_map(
     futures: list[Future[R]] = []
     done: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
     pool = ThreadPoolExecutor(limit)
+    context = contextvars.copy_context()
     try:
         for item in items:
-            future = pool.submit(function, item)
+            future: Future[R] = pool.submit(context.copy().run, function, item)
             futures.append(future)
             future.add_done_callback(done.put)
         for _ in futures:

@@ -27,6 +27,23 @@ FETCH_S = 60.0
 LARGEST_UNPACKED = 16 << 20
 
 
+class Member(tarfile.TarInfo):
+    """A member of a Debian package's archive: of a kind that dpkg unpacks, and of a size that is one.
+
+    tarfile goes back by a negative size, and reads the same member for ever.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> Member:
+        """As tarfile's own; raises ValueError too."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type not in tarfile.SUPPORTED_TYPES or found.type == tarfile.GNUTYPE_SPARSE:
+            raise ValueError(f"it is no Debian package: a member is of type {found.type!r}")
+        if not 0 <= found.size <= LARGEST_UNPACKED:
+            raise ValueError(f"it is no Debian package: a member has {found.size} bytes")
+        return found
+
+
 def fetch(url: str, proxies: Proxies) -> bytes:
     """The document at a URL, within FETCH_S and of LARGEST bytes at most; raises OSError, ValueError."""
     deadline = Deadline(FETCH_S)
@@ -48,14 +65,19 @@ def key_of_package(package: bytes) -> bytes:
             process.kill()  # it has ended, or is about to write what nobody reads
     if not archive or len(archive) > LARGEST_UNPACKED:
         raise ValueError("it is no Debian package, or none of a keyring's size")
+    return keyring_of(archive)
+
+
+def keyring_of(archive: bytes) -> bytes:
+    """The first keyring in a Debian package's archive of files; raises ValueError."""
     try:
         # "r:": dpkg-deb has unpacked it; what is compressed once more is no archive.
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:", tarinfo=Member) as tar:
             for member in tar:
                 if "/keyrings/" not in member.name or not member.isfile():
                     continue
-                if member.issparse() or not 0 <= member.size <= LARGEST:
-                    raise ValueError(f"its keyring {member.name[:100]!r} is sparse, or too large")
+                if member.size > LARGEST:
+                    raise ValueError(f"its keyring {member.name[:100]!r} is too large")
                 content = tar.extractfile(member)
                 if content is not None:
                     return content.read(LARGEST + 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harbor_play import PASSWORD, applied, everything, site_of
+from tests.support.harbor_play import PASSWORD, applied, everything, rotated, site_of
 from tests.support.hostile_server import Hostile, endless, hostile, whole
 
 from clusterctl.errors import ClusterctlError
@@ -112,6 +112,31 @@ def test_a_list_that_is_none_is_said_with_its_call(
     assert "projects" in failed.what
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    "place",
+    [("immutabletagrules", "weight"), ("robots", "description"), ("preheat/instances", "setup_timestamp")],
+)
+def test_a_number_that_could_not_be_returned_to_harbor_is_no_answer(
+    number: str, place: tuple[str, str], harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    path, field = place
+    raw = everything(harbor.url)
+    applied(harbor.url, tmp_path, raw)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or path not in asked.target or not given.body:
+            return given
+        changed = [{**one, field: "here", "disabled": True, "enabled": False} for one in given.body]
+        return Answer(given.status, json.dumps(changed).replace('"here"', number), given.headers)
+
+    twisted(twist)
+    for command in (applied, rotated):
+        with pytest.raises(ClusterctlError, match="a number in it is not finite") as refused:
+            command(harbor.url, tmp_path, raw)
+        assert refused.value.code == "registry.api-refused"
+
+
 @pytest.mark.parametrize("total", ["ten", "-1", "1e9", "9" * 5000, ""])
 def test_a_count_that_is_none_is_said(
     harbor: StandIn, tmp_path: Path, twisted: Callable[..., None], total: str
@@ -142,7 +167,7 @@ def test_a_list_without_end_is_left_after_so_many_pages(tmp_path: Path) -> None:
 def test_a_list_of_values_that_nobody_reads_is_left_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LIST_VALUES", 3000)
+    monkeypatch.setattr(client, "KEPT_VALUES", 3000)
     numbers = itertools.count(1)
 
     def answer(_: str) -> Iterator[bytes]:
@@ -150,9 +175,39 @@ def test_a_list_of_values_that_nobody_reads_is_left_too(
         return whole(json.dumps(page).encode(), "X-Total-Count: 999999999")
 
     with hostile(answer) as server, site_of(f"http://{server.host}", tmp_path) as site:
-        with pytest.raises(BrokenAnswer, match="has no end"):
+        with pytest.raises(BrokenAnswer, match="3000 values in all"):
             site.client.every("robots", "/robots", answers.HarborObject)
         assert len(calls(server)) == 3
+
+
+@pytest.mark.parametrize("path", ["immutabletagrules", "/retentions/"])
+def test_what_a_plan_keeps_is_bounded_together(
+    path: str, harbor: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twisted: Callable[..., None]
+) -> None:
+    raw = {
+        "registry_projects": [
+            {"name": f"p{n}", "immutable_tags": [{"tags": "v*"}], "retention": [{"keep": "always"}]}
+            for n in range(5)
+        ]
+    }
+    applied(harbor.url, tmp_path, raw)
+    plan_of(harbor, tmp_path, raw)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or path not in asked.target:
+            return given
+        objects = given.body if isinstance(given.body, list) else [given.body]
+        large = [{**one, "unread": [{}] * 500} for one in objects]
+        return Answer(given.status, large if objects is given.body else large[0], given.headers)
+
+    twisted(twist)
+    monkeypatch.setattr(client, "KEPT_VALUES", 4000)
+    with pytest.raises(ClusterctlError, match="4000 values in all"):
+        plan_of(harbor, tmp_path, raw)
+    with site_of(harbor.url, tmp_path) as site:
+        # Lists that are not kept are bounded each.
+        for _ in range(5):
+            assert site.client.every("rules", "/projects/p1/immutabletagrules", answers.ImmutableRuleAnswer)
 
 
 def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_source_that_gives_next_to_nothing_is_left(
 
     made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
     directory = locked_site(tmp_path, before_source.host, "one")
-    monkeypatch.setattr(rate, "RATE_SEEN_S", 0.1)
+    monkeypatch.setattr(rate, "RATE_SEEN_S", 0.5)
     monkeypatch.setattr(rate, "LEAST_RATE", 100e6)
     monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
     before_source.fault = lambda _m, path, _n: (

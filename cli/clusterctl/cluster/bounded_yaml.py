@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_NODES = 500_000
 MAX_DEPTH = 64  # Ansible's groups of groups have two levels each
@@ -15,6 +16,16 @@ MAX_DEPTH = 64  # Ansible's groups of groups have two levels each
 MAX_EXPLAINED = 256_000
 FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+TAG = "tag:yaml.org,2002:"
+COLLECTION_TAGS = (f"{TAG}map", f"{TAG}seq")
+# What the loaders take a plain scalar for; it is judged again here.
+SCALAR_TAGS = tuple(
+    f"{TAG}{name}" for name in ("str", "null", "bool", "int", "float", "timestamp", "merge", "value")
+)
+WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+# With 19 digits there are few keys of one hash.
+INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+FRACTION = re.compile(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,3})?")
 CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
@@ -37,9 +48,42 @@ def compose(text: str) -> Node | None:
 
 
 def load(text: str) -> Any:
-    """The text as plain values. Raises yaml.YAMLError, and ValueError for a number or date that is none."""
+    """The text as values that JSON has, too; all other scalars, as dates, are texts. Raises yaml.YAMLError.
+
+    PyYAML's own constructors fail on some forms, and take hours for others.
+    """
     root = compose(text)
-    return None if root is None else yaml.SafeLoader("").construct_document(root)
+    try:
+        return None if root is None else _value(root)
+    except RecursionError:
+        raise UnboundedYamlError("its anchors and aliases are too deep", 1) from None
+
+
+def _value(node: Node) -> Any:
+    if node.tag not in (SCALAR_TAGS if isinstance(node, ScalarNode) else COLLECTION_TAGS):
+        raise _refusal(f"its tag {node.tag} is not known", node)
+    if isinstance(node, MappingNode):
+        return {_key(key): _value(value) for key, value in node.value}
+    if isinstance(node, SequenceNode):
+        return [_value(child) for child in node.value]
+    is_plain = node.tag != f"{TAG}str" and not getattr(node, "style", "")
+    if is_plain and node.value in WORDS:
+        return WORDS[node.value]
+    if is_plain and INTEGER.fullmatch(node.value):
+        return int(node.value)
+    if is_plain and FRACTION.fullmatch(node.value):
+        return float(node.value)
+    return node.value
+
+
+def _key(node: Node) -> Any:
+    if isinstance(node, ScalarNode):
+        return _value(node)
+    raise _refusal("a key is a list or a mapping", node)
+
+
+def _refusal(because: str, node: Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, because, node.start_mark)
 
 
 def _require_few_events(text: str) -> None:

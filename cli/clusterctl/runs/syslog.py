@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
+import errno
+import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -15,6 +15,10 @@ from clusterctl.runs.chain import ChainLink
 from clusterctl.runs.store import RunStore
 
 PORT = 514
+# Facility user, severity info.
+PRIORITY = 14
+# For each step; a socket of this host may have nobody who reads it.
+SEND_S = 3.0
 
 
 def anchored_store(inventory: Inventory) -> RunStore:
@@ -53,18 +57,42 @@ def send_head(address: str, cluster: str, link: ChainLink) -> str:
 
     ``address`` is ``/dev/log`` or another socket's path, or ``udp://HOST[:PORT]``.
     """
-    failures: list[str] = []
     text = f"clusterctl: cluster={cluster} run={link.run} link={link.number} head={link.head}"
     try:
-        handler = logging.handlers.SysLogHandler(_place(address))
-        handler.handleError = lambda record: failures.append("the socket refused it")  # type: ignore[method-assign]
-        try:
-            handler.emit(logging.LogRecord("clusterctl", logging.INFO, "", 0, text, None, None))
-        finally:
-            handler.close()
+        place = _place(address)
+        line = f"<{PRIORITY}>{text}\0".encode()
+        if isinstance(place, str):
+            _send_here(place, line)
+        else:
+            _send_by_udp(*place, line)
     except (OSError, ValueError) as error:
-        failures.append(str(getattr(error, "strerror", None) or error))
-    return f"{address}: {failures[0]}" if failures else ""
+        return f"{address}: {getattr(error, 'strerror', None) or error}"
+    return ""
+
+
+def _send_here(path: str, line: bytes) -> None:
+    """To a socket of this host, of datagrams or else of a stream; neither need have anyone who reads it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.settimeout(SEND_S)
+        try:
+            datagrams.connect(path)
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:
+                raise
+        else:
+            datagrams.send(line)
+            return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.settimeout(SEND_S)
+        stream.connect(path)
+        stream.sendall(line)
+
+
+def _send_by_udp(host: str, port: int, line: bytes) -> None:
+    family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as datagrams:
+        datagrams.settimeout(SEND_S)
+        datagrams.sendto(line, target)
 
 
 def _place(address: str) -> str | tuple[str, int]:

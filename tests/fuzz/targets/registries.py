@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +20,9 @@ from tests.fuzz.refusals import MAX_WORDS, explained, require_sentences, seeds
 from tests.fuzz.target import Target
 from tests.support.harbor_play import PASSWORD, applied, everything
 
+from clusterctl.commands.registry import rotate
 from clusterctl.registry.harbor import client as harbor_client
-from clusterctl.registry.harbor import reconcile
+from clusterctl.registry.harbor import reconcile, robots
 from clusterctl.registry.harbor.change import Deferred
 from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import DeclaredHarbor
@@ -40,6 +43,9 @@ from clusterlab.simulated.harbor.api.server import serving
 HOME, REALM = "registry.example", "auth.example"
 WHO = Credentials("robot$pull", SecretStr("s3cret"))
 ONCE = RetryPolicy(attempts=1, first_s=0, most_s=0)
+
+# What Harbor says of a robot that it has made.
+CREATED = b'{"id": 7, "name": "robot$new", "creation_time": "2026-01-01T00:00:00Z"}'
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -196,7 +202,7 @@ def run_location(data: bytes) -> None:
 
 @cache
 def harbor() -> tuple[list[tuple[str, httpx.Response]], tempfile.TemporaryDirectory[str], dict[str, Any]]:
-    """What a good Harbor answers to each GET of a plan, in order; with the vault of its robots."""
+    """What a good Harbor answers to each question, in order; with the vault of its robots."""
     place = tempfile.TemporaryDirectory()
     found: list[tuple[str, httpx.Response]] = []
     with serving(":memory:") as upstream, serving(":memory:") as server:
@@ -206,60 +212,87 @@ def harbor() -> tuple[list[tuple[str, httpx.Response]], tempfile.TemporaryDirect
         def passed(request: httpx.Request) -> httpx.Response:
             url = request.url.copy_with(scheme="http", host="127.0.0.1", port=server.server_address[1])
             answer = httpx.request(request.method, url, headers=request.headers, content=request.read())
-            found.append((request.url.raw_path.decode(), answer))
+            if request.method in ("GET", "HEAD"):
+                found.append((request.url.raw_path.decode(), answer))
             return streamed(answer)
 
-        plan_with(passed, Path(place.name), raw)
+        reconcile_with(passed, Path(place.name), raw)
     return found, place, raw
 
 
-def plan_with(answer: Answer, directory: Path, raw: dict[str, Any]) -> None:
+def reconcile_with(answer: Answer, directory: Path, raw: dict[str, Any]) -> None:
+    """Plan, apply and rotate, with a copy of the directory's vault."""
     access = Access("https://harbor.example", "admin", SecretStr(PASSWORD))
+    declared = DeclaredHarbor.model_validate(raw)
     with patch.object(harbor_client, "transport", lambda _: httpx.MockTransport(answer)):
         client = Client(access, wait=lambda _: None)
-    with client:
-        site = Site(client, Vault(directory / "robots.json"), directory, prune=True, prove=True, adopt=True)
+    with client, tempfile.TemporaryDirectory() as own:
+        vault = shutil.copy(directory / "robots.json", own)
+        site = Site(client, Vault(Path(vault)), directory, prune=True, prove=True, adopt=True)
         try:
             reconcile.configure(site)
-            made = reconcile.plan(site, DeclaredHarbor.model_validate(raw))
+            apply(site, reconcile.plan(site, declared))
+            there = rotate._look(site, declared.registry_robots)
+            renewed = reconcile.ReconcilePlan()
+            renewed.add(robots.renewals(site, declared.registry_robots, there, named=False))
+            apply(site, renewed)
         except Refused as refused:
             raise reconcile.failed(site, refused) from refused
         except Deferred:
             return
-        for change in made.changes:
-            require_sentences(change.name, *(part.as_text()[:MAX_WORDS] for part in change.differences))
-        for remark in made.remarks:
-            require_sentences(remark.name)
+
+
+def apply(site: Site, made: reconcile.ReconcilePlan) -> None:
+    """Apply a plan, and require that what is told of it is plain."""
+    for change in made.changes:
+        require_sentences(change.name, *(part.as_text()[:MAX_WORDS] for part in change.differences))
+    for remark in made.remarks:
+        require_sentences(remark.name)
+    reconcile.apply(site, made, lambda outcome: require_sentences(outcome.why))
 
 
 def run_harbor(data: bytes, *, lists: bool) -> None:
-    """One answer of a plan is another; the first byte says which."""
+    """One answer is another; the first byte says which."""
     recorded, place, raw = harbor()
     kinds = [path for path, answer in recorded if ("x-total-count" in answer.headers) is lists]
     chosen = kinds[data[0] % len(kinds)] if data else kinds[0]
     good = dict(recorded)
 
     def answer(request: httpx.Request) -> httpx.Response:
+        if request.method not in ("GET", "HEAD"):
+            return streamed(httpx.Response(200, headers={"location": "/7"}, content=CREATED))
         path = request.url.raw_path.decode()
         known = good.get(path, httpx.Response(404))
         if path == chosen:
             return streamed(httpx.Response(200, headers=known.headers, content=data[1:]))
         return streamed(known)
 
-    explained(lambda: plan_with(answer, Path(place.name), raw))
+    explained(lambda: reconcile_with(answer, Path(place.name), raw))
 
 
 def harbor_seeds(*, lists: bool) -> list[bytes]:
     recorded, _, _ = harbor()
     bodies = [answer.content for _, answer in recorded if ("x-total-count" in answer.headers) is lists]
-    return [bytes([number]) + body for number, body in enumerate(bodies) if body.strip() not in (b"[]", b"")]
+    return [
+        bytes([number]) + body
+        for number, good in enumerate(bodies)
+        for body in (good, differing(good))
+        if body.strip() not in (b"[]", b"")
+    ]
+
+
+def differing(body: bytes) -> bytes:
+    """The same with other switches and other days, so that its objects are written."""
+    return re.sub(rb'("duration": )-?\d+', rb"\g<1>1", body.replace(b"false", b"true"))
 
 
 def run_harbor_redirect(data: bytes) -> None:
     _, place, raw = harbor()
     headers = [(b"location", header_of(data))]
     explained(
-        lambda: plan_with(lambda _: streamed(httpx.Response(302, headers=headers)), Path(place.name), raw)
+        lambda: reconcile_with(
+            lambda _: streamed(httpx.Response(302, headers=headers)), Path(place.name), raw
+        )
     )
 
 
@@ -275,7 +308,7 @@ def run_harbor_login(data: bytes) -> None:
             return streamed(httpx.Response(200 if "cookie" in request.headers else 403, headers=headers))
         return streamed(good.get(request.url.raw_path.decode(), httpx.Response(404)))
 
-    explained(lambda: plan_with(answer, Path(place.name), raw))
+    explained(lambda: reconcile_with(answer, Path(place.name), raw))
 
 
 def run_count(data: bytes) -> None:
@@ -287,7 +320,7 @@ def run_count(data: bytes) -> None:
         other = [(b"x-total-count", header_of(data))] if "x-total-count" in known.headers else []
         return streamed(httpx.Response(known.status_code, headers=other, content=known.content))
 
-    explained(lambda: plan_with(answer, Path(place.name), raw))
+    explained(lambda: reconcile_with(answer, Path(place.name), raw))
 
 
 TARGETS: dict[str, Target] = {

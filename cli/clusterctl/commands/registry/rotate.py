@@ -86,8 +86,9 @@ def _chosen(declared: Iterable[Robot], names: tuple[str, ...]) -> list[Robot]:
 def _look(site: Site, declared: Iterable[Robot]) -> dict[str, Found]:
     """The robots as Harbor has them. Raises ClusterctlError where one is not there yet."""
     chosen = tuple(declared)
-    projects.look(site, ())
-    there = robots.look(site, chosen, ())
+    with site.client.keeping():
+        projects.look(site, ())
+        there = robots.look(site, chosen, ())
     missing = [one.key for one in chosen if one.key not in there]
     if missing:
         raise ClusterctlError(

@@ -5,6 +5,7 @@ Other fields stay as they came: an object of Harbor's is returned to it with the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from clusterctl.registry.oci.answers import read_document
+from clusterctl.registry.oci.answers import UnreadableError, read_document
 
 # Harbor gives 100 of a list at a time; some of its lists have no pages.
 MAX_ITEMS = 10_000
@@ -275,13 +276,25 @@ class ErrorsAnswer(HarborObject):
 
 def read(model: type[HarborObject], raw: bytes) -> dict[str, Any]:
     """One object. Raises UnreadableError."""
-    return read_document(model.model_validate_json, raw, MAX_VALUES).model_dump(exclude_unset=True)
+    found = read_document(model.model_validate_json, raw, MAX_VALUES).model_dump(exclude_unset=True)
+    _require_json(found)
+    return found
 
 
 def read_list(model: type[HarborObject], raw: bytes) -> list[dict[str, Any]]:
     """A list of objects; null is an empty one. Raises UnreadableError."""
-    found: list[HarborObject] = read_document(_list_of(model).validate_json, raw, MAX_VALUES) or []
-    return [one.model_dump(exclude_unset=True) for one in found]
+    objects: list[HarborObject] = read_document(_list_of(model).validate_json, raw, MAX_VALUES) or []
+    found = [one.model_dump(exclude_unset=True) for one in objects]
+    _require_json(found)
+    return found
+
+
+def _require_json(found: Any) -> None:
+    """Raises UnreadableError for NaN and numbers that are read as infinite: they cannot be returned."""
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise UnreadableError("a number in it is not finite") from None
 
 
 def read_count(text: str) -> int | None:

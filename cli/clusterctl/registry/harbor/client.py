@@ -6,7 +6,8 @@ import random
 import re
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
-# Of one answer, and of all pages of a list. Sites have thousands of robots at most, of some kilobytes each.
-ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
-# Of all pages: what nobody reads takes memory, too.
-LIST_VALUES = 2_000_000
+# Of one answer, and of a list. Sites have thousands of robots at most, of some kilobytes each.
+ANSWER_BYTES, MAX_PAGES = 8 << 20, 200
+# Of all that is kept at the same time: what nobody reads takes memory, too.
+KEPT_BYTES, KEPT_VALUES = 64 << 20, 2_000_000
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 TRIES = 6
@@ -84,6 +85,23 @@ class Stopped(Exception):
     """Nobody wants the answer any more: it ends a call, and is told to nobody."""
 
 
+class _Kept:
+    """How much of Harbor's answers is kept at the same time. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._bytes = self._values = 0
+        self._lock = threading.Lock()
+
+    def add(self, what: str, answer: httpx.Response) -> None:
+        """Count an answer. Raises BrokenAnswer where it is too much with those before."""
+        with self._lock:
+            self._bytes += len(answer.content)
+            self._values += count_values(answer.content)
+            if self._bytes > KEPT_BYTES or self._values > KEPT_VALUES:
+                because = f"Harbor's answers have more than {KEPT_BYTES} bytes or {KEPT_VALUES} values in all"
+                raise BrokenAnswer(what, answer.status_code, because)
+
+
 class Client:
     """One Harbor. Safe to use from several threads; counts its calls.
 
@@ -102,6 +120,7 @@ class Client:
         self.stop = stop or threading.Event()
         self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
+        self._kept: _Kept | None = None
         password = access.password.get_secret_value()
         # What Harbor was told, and must not tell others by our mouth.
         self.hidden = HiddenSecrets()
@@ -125,6 +144,15 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """All that is read meanwhile, by any thread, is kept, and bounded together."""
+        self._kept = _Kept()
+        try:
+            yield
+        finally:
+            self._kept = None
+
     def get(
         self, what: str, path: str, model: type[HarborObject] = HarborObject, **query: Any
     ) -> dict[str, Any]:
@@ -139,6 +167,8 @@ class Client:
     ) -> dict[str, Any] | None:
         """One object; None where the answer is empty, as Harbor's is for no schedule."""
         answer = self._served("GET", what, path, query=query)
+        if self._kept:
+            self._kept.add(what, answer)
         return _content(what, answer, model) if _has_content(answer) else None
 
     def ask(self, what: str, path: str, **query: Any) -> None:
@@ -207,16 +237,15 @@ class Client:
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, totals, size, values = {}, [], 0, 0
+            found, totals, kept = {}, [], self._kept or _Kept()
             while not totals or len(totals) * PAGE < totals[-1]:
-                if len(totals) == MAX_PAGES or size > LIST_BYTES or values > LIST_VALUES:
+                if len(totals) == MAX_PAGES:
                     raise BrokenAnswer(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
                 asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
                 answer = self._served("GET", what, path, query=asked)
+                kept.add(what, answer)
                 items = _list(what, answer, model)
                 found |= {item[key]: item for item in items}
-                size += len(answer.content)
-                values += count_values(answer.content)
                 totals.append(_total(what, answer, len(found)))
                 if not items:
                     break

@@ -108,7 +108,7 @@ def configure(site: Site, *, reading: bool = False) -> None:
 
 def plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
     """Look at everything, within PLAN_S, and compare. Raises ClusterctlError (``registry.*``)."""
-    with within(PLAN_S):
+    with within(PLAN_S), site.client.keeping():
         return _plan(site, declared)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -151,13 +150,7 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Where one fails, or the person interrupts, none is started any more, and none is tried again.
     """
-    context = contextvars.copy_context()
-
-    def call(item: T) -> R:
-        # With the deadline of who calls.
-        return context.copy().run(function, item)
-
-    return parallel_map(call, items, limit=CONNECTIONS, stop=site.client.stop)
+    return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
 
 
 def by_name(found: Iterable[Found]) -> dict[str, Found]:

@@ -29,6 +29,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import claimed_twice, require_inside
 from clusterctl.registry.images.spool import disk
 from clusterctl.registry.images.unbundling import digest_of_file
+from clusterctl.registry.oci.hidden import HiddenSecrets
 
 LONGEST_S = 7200.0
 STALLED_S = 60
@@ -320,7 +321,9 @@ def _text_of(stream: IO[bytes], wanted: PackageRequest) -> str:
     found = stream.read(MAX_OUTPUT_BYTES + 1)
     if len(found) > MAX_OUTPUT_BYTES:
         raise _too_large(f"apt lists more than {MAX_OUTPUT_BYTES} bytes of packages and indexes", wanted)
-    return found.decode(errors="replace")
+    hidden = HiddenSecrets()
+    hidden.add_address(wanted.proxy)
+    return hidden.mask(found.decode(errors="replace"))
 
 
 def _unexpected(because: str, uri: str) -> ClusterctlError:

@@ -46,11 +46,12 @@ from clusterctl.registry.images.bundle import (
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
 from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
 from clusterctl.runs.store import now
@@ -105,17 +106,24 @@ class Bundler:
         with state_access():
             self.directory = require_trusted_place(self.directory, INSTEAD, make=True)
             places = [one for one in (self.directory / INCOMING, self.directory / PARTS) if is_there(one)]
+            wrong = [(one, "a link") for one in places if one.is_symlink()]
+            wrong += [(one, "a directory") for one in self._files if one.is_dir() and not one.is_symlink()]
         require_trusted(places, self.directory, INSTEAD)
-        for link in filter(Path.is_symlink, places):
+        for path, kind in wrong:
             raise ClusterctlError(
-                f"the bundle cannot be made here: {link.name} is a link",
+                f"the bundle cannot be made here: {path.name} is {kind}",
                 code="images.bundle",
-                where=str(link),
-                hint="Remove the link, or name another directory.",
+                where=str(path),
+                hint="Remove it, or name another directory.",
             )
         self.spool = Spool(self.directory / INCOMING, self._stop)
         with self.spool.held():
             yield
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        """The index and its signature."""
+        return self.directory / INDEX, signature_of(self.directory / INDEX)
 
     def make(self, recipe: BundleRecipe) -> MadeBundle:
         """Make it, or finish it. The index is written only where all has come.
@@ -130,20 +138,22 @@ class Bundler:
         twice = claimed_twice([PurePosixPath(name) for name, _ in files])
         if twice is not None:
             raise refusal("two of them would be put to the same place; give each tree its own name", twice)
-        listed = self._each(self._listed, recipe.images)
+        with within(SURVEY_S):
+            listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         wanted: dict[str, tuple[LockedImage, Blob]] = {}
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
                 wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
         self._recall(wanted)
-        (self.directory / INDEX).unlink(missing_ok=True)
-        signature_of(self.directory / INDEX).unlink(missing_ok=True)
+        with disk(self.directory, "an index"):
+            for path in self._files:
+                path.unlink(missing_ok=True)
         sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
-        sought += [_Sought(_key(path), path.stat().st_size, path) for _, path in files]
+        sought += [_sought_file(path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
         self._known = {one.key: item for one, item in noted if item is not None}
-        self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
+        self._require_room([blob for _, blob in wanted.values()], [one for one in sought if one.source])
         items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
         brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
@@ -172,10 +182,10 @@ class Bundler:
         except ExplainedError as error:
             return error
 
-    def _require_room(self, blobs: Sequence[Blob], files: Sequence[Path]) -> None:
+    def _require_room(self, blobs: Sequence[Blob], files: Sequence[_Sought]) -> None:
         blobs = [blob for blob in blobs if blob.digest not in self._known]
         missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
-        sizes = [path.stat().st_size for path in files if _key(path) not in self._known]
+        sizes = [one.size for one in files if one.key not in self._known]
         # The largest lies here twice for a moment: whole, and in parts.
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
@@ -259,7 +269,7 @@ class Bundler:
         return BundledManifest(media_type=manifest.media_type, item=item)
 
     def _file(self, name: str, path: Path, most: int) -> BundledFile:
-        key = _key(path)
+        key = _sought_file(path).key
         item = self._known.get(key) or self._cut(path, key, most)
         return BundledFile(path=name, executable=os.access(path, os.X_OK), item=item)
 
@@ -310,10 +320,12 @@ class _Sought:
         return self.key.removeprefix("sha256:") if self.source is None else digest_of_file(self.source)
 
 
-def _key(path: Path) -> str:
-    """A file as it is now: changed, it is another."""
-    about = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()
+def _sought_file(path: Path) -> _Sought:
+    """A file as it is now: changed, it is another. Raises ClusterctlError (``images.bundle-tree``)."""
+    with open_source(path) as source:
+        about = os.fstat(source.fileno())
+    key = hashlib.sha256(f"{path}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()
+    return _Sought(key, about.st_size, path)
 
 
 def _outcome(

@@ -12,9 +12,10 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
@@ -118,11 +119,13 @@ def survey(
     its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
     stop = destination.retry.stop
-    looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)
+    with within(SURVEY_S):
+        looked = parallel_map(lambda one: _looked(one, origin, destination), images, limit=jobs, stop=stop)
     for one in looked:
         one.error = (failures or {}).get(one.image.name) or one.error
     pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
-    there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
+    with within(SURVEY_S):
+        there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
     has = dict(zip(pairs, there, strict=True))
     if deep:
         _read_through(looked, has, destination, jobs)

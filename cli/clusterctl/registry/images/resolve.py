@@ -10,6 +10,7 @@ from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.oci.answers import UnreadableError, read_document
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.configuration import ImageConfiguration
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
@@ -21,6 +22,8 @@ MAX_MANIFESTS = 1000
 # All of them together are kept until they are written; a real list has some hundred KiB.
 MAX_TOTAL_BYTES = 64 << 20
 LONGEST_VERSION = 100
+# For all manifests of one image, and for each kind of question about all images: what is there, which blobs.
+DESCRIBE_S, SURVEY_S = 900.0, 1800.0
 
 
 def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
@@ -86,8 +89,13 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfi
 def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     """The manifest of a digest with all that it lists, each once, children first: as they must be written.
 
-    Raises RegistryError, also (``images.manifest``) where there are too many, or lists within lists.
+    Within DESCRIBE_S. Raises RegistryError, also (``images.manifest``) for too many, or lists within lists.
     """
+    with within(DESCRIBE_S):
+        return _closure(registry, repository, digest)
+
+
+def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     asked: set[str] = set()
     found: dict[str, Manifest] = {}
     total_bytes = 0

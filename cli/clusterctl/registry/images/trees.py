@@ -43,13 +43,19 @@ class Tree:
                     raise refusal(many if len(found) >= MAX_FILES else "its name cannot go along", path)
                 found.append((name, path))
         except OSError as error:
-            raise refusal(f"it cannot be read: {error.strerror}", error.filename or self.root) from None
+            raise _unreadable(error, self.root) from None
         return found
 
     def loops(self) -> list[Path]:
-        """Links to a directory that they lie in: left out, and nothing but a repetition with them."""
-        below = _entries(follow_own_links(self.root)) if self.root.is_dir() else ()
-        return [self.root / entry.inner for entry in below if _is_loop(entry.path, entry.around)]
+        """Links to a directory that they lie in: left out, and nothing but a repetition with them.
+
+        Raises ClusterctlError (``images.bundle-tree``).
+        """
+        try:
+            below = _entries(follow_own_links(self.root)) if self.root.is_dir() else ()
+            return [self.root / entry.inner for entry in below if _is_loop(entry.path, entry.around)]
+        except OSError as error:
+            raise _unreadable(error, self.root) from None
 
     def _below(self) -> Iterator[tuple[Path, Path]]:
         """Each file by its path in the tree, and by that without links. Raises OSError."""
@@ -114,6 +120,10 @@ def open_source(path: Path) -> BufferedReader:
         return open_without_links(path)
     except (OSError, UnusableFileError) as error:
         raise refusal(describe_unusable(error), path) from None
+
+
+def _unreadable(error: OSError, root: Path) -> ClusterctlError:
+    return refusal(f"it cannot be read: {error.strerror}", error.filename or root)
 
 
 def refusal(because: str, path: object) -> ClusterctlError:

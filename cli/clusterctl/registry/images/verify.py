@@ -8,8 +8,9 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
 
@@ -34,11 +35,13 @@ def verify(
 ) -> list[TransferOutcome]:
     """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
     stop = registry.retry.stop
-    found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
+    with within(SURVEY_S):
+        found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
     whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
     wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}
     looks = dict.fromkeys((image.target, blob.digest) for image, blobs in whole for blob in blobs)
-    missing = parallel_map(lambda look: _missing(registry, *look), looks, limit=jobs, stop=stop)
+    with within(SURVEY_S):
+        missing = parallel_map(lambda look: _missing(registry, *look), looks, limit=jobs, stop=stop)
     looked = dict(zip(looks, missing, strict=True))
     read: dict[str, ExplainedError | None] = {}
     if deep:

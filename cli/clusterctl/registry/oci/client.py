@@ -16,7 +16,6 @@ from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
-from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import DIGEST
 from clusterctl.registry.oci.retry import RetryPolicy, may_pass
@@ -45,9 +44,7 @@ class Registry:
     def __init__(self, endpoint: RegistryEndpoint, retry: RetryPolicy | None = None) -> None:
         self.endpoint = endpoint
         self.retry = retry or RetryPolicy()
-        self._hidden = HiddenSecrets()
-        if endpoint.credentials is not None:
-            self._hidden.add(endpoint.credentials.password.get_secret_value(), endpoint.credentials.user)
+        self._hidden = endpoint.told()
         self._tokens = Tokens(
             endpoint.host,
             endpoint.credentials,
@@ -67,7 +64,7 @@ class Registry:
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
-            event_hooks={"request": [self._call_by_name, self._have_watched, self._have_hidden]},
+            event_hooks={"request": [self._call_by_name, self._have_watched, self._hidden.attach_to]},
         )
 
     def __enter__(self) -> Self:
@@ -94,10 +91,6 @@ class Registry:
                 self.retry.stop.watch(about["return_value"].get_extra_info("socket"))
 
         request.extensions = {**request.extensions, "trace": note}
-
-    def _have_hidden(self, request: httpx.Request) -> None:
-        """Have what the registry was told left out of errors about its answer."""
-        request.extensions = {**request.extensions, EXTENSION: self._hidden}
 
     def manifest(self, repository: str, wanted: str) -> Manifest:
         """The manifest of a tag or a digest; that of a digest is verified."""

@@ -121,8 +121,10 @@ class _Stream:
         for start in range(0, len(view), WRITE_BYTES):
             self._usual.write(view[start : start + WRITE_BYTES], timeout=_least(timeout))
 
-    def start_tls(self, *words: Any, timeout: float | None = None, **more: Any) -> _Stream:
-        return _Stream(self._usual.start_tls(*words, timeout=_least(timeout), **more))
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> _Stream:
+        return _Stream(self._usual.start_tls(ssl_context, server_hostname, _least(timeout)))
 
     def close(self) -> None:
         self._usual.close()

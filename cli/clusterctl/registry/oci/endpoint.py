@@ -19,6 +19,7 @@ from clusterctl.cluster.bounded_file import (
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.hidden import HiddenSecrets
 
 CONNECTIONS = 64
 # Until a piece is taken that is sent: whoever takes none so long is gone, or as good as that.
@@ -50,6 +51,14 @@ class RegistryEndpoint:
     def base(self) -> str:
         """Where its API starts."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
+
+    def told(self) -> HiddenSecrets:
+        """The secrets that it is told, and the proxy before it."""
+        hidden = HiddenSecrets()
+        if self.credentials is not None:
+            hidden.add(self.credentials.password.get_secret_value(), self.credentials.user)
+        hidden.add_address(self.proxy)
+        return hidden
 
     def resolve_own(self, url: httpx.URL) -> httpx.URL:
         """A place for tokens or uploads: by the registry's address, where it names itself at any port."""

@@ -8,7 +8,9 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+import httpx
 
 from clustercheck.parse.plain_text import one_line, plain_text
 from clusterctl.errors import ClusterctlError
@@ -38,6 +40,12 @@ class HiddenSecrets:
         with self._lock:
             self._forms |= made
 
+    def add_address(self, url: str) -> None:
+        """Hide the password in an address, as that of a proxy."""
+        with contextlib.suppress(ValueError):  # one that is none is not asked
+            parts = urlsplit(url)
+            self.add(unquote(parts.password or ""), unquote(parts.username or ""))
+
     def add_from(self, body: Mapping[str, Any]) -> None:
         """Hide what a request's body holds of secrets."""
         for name, value in body.items():
@@ -48,6 +56,10 @@ class HiddenSecrets:
                 self.add_from(value)
             elif name.lower() in SECRET_FIELDS and isinstance(value, str):
                 self.add(value, str(body.get("access_key") or ""))
+
+    def attach_to(self, request: httpx.Request) -> None:
+        """Have them left out of errors about the request."""
+        request.extensions = {**request.extensions, EXTENSION: self}
 
     def mask(self, text: str) -> str:
         """The text without them, the longest first: one may begin with another."""

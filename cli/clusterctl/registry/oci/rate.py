@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clusterctl.registry.oci.deadline import now
+from clusterctl.registry.oci.deadline import now, within
 from clusterctl.registry.oci.errors import RegistryError
 
 # Bytes a second that a registry must give, seen over this long of waiting for it alone.
@@ -12,11 +12,15 @@ LEAST_RATE, RATE_SEEN_S = 1000.0, 60.0
 
 
 def fast_enough(pieces: Iterator[bytes], host: str, what: str) -> Iterator[bytes]:
-    """The pieces, while they come at the least rate; how long who takes them needs does not count."""
+    """The pieces, while they come at the least rate; how long who takes them needs does not count.
+
+    Raises RegistryError, and httpx.ReadTimeout where no piece becomes whole, as in a chunk's header.
+    """
     waited, got = 0.0, 0
     while True:
         began = now()
-        piece = next(pieces, None)
+        with within(2 * RATE_SEEN_S):
+            piece = next(pieces, None)
         if piece is None:
             return
         waited, got = waited + now() - began, got + len(piece)

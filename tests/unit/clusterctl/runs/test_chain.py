@@ -13,7 +13,7 @@ from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import files
-from clusterctl.runs import chain
+from clusterctl.runs import chain, syslog
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import send_head
 from clusterctl.runs.verification import verify
@@ -295,6 +295,27 @@ def test_syslog_gets_one_line_with_the_head(cluster: ClusterDirectory) -> None:
 @pytest.mark.parametrize("address", ["/nowhere/log", "http://127.0.0.1", "udp://"])
 def test_a_syslog_that_cannot_be_reached_is_said(cluster: ClusterDirectory, address: str) -> None:
     assert address in send_head(address, "lab", chain.read(cluster)[0][-1])
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_a_socket_of_this_host_gets_the_line_and_is_not_waited_for_where_nobody_reads(
+    cluster: ClusterDirectory, kind: socket.SocketKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(cluster.root)  # a socket's path may have some 100 characters
+    monkeypatch.setattr(syslog, "SEND_S", 0.1)
+    link = chain.read(cluster)[0][-1]
+    with socket.socket(socket.AF_UNIX, kind) as reader:
+        reader.bind("log")
+        if kind is socket.SOCK_STREAM:
+            reader.listen(1)
+        address = "/proc/self/cwd/log"
+        assert send_head(address, "lab", link) == ""
+        # It takes some more, until it is full.
+        because = next(filter(None, (send_head(address, "lab", link) for _ in range(10_000))))
+        assert because.startswith(f"{address}: ")
+        taken = reader.accept()[0] if kind is socket.SOCK_STREAM else reader.dup()
+        with taken:
+            assert f"link=3 head={link.head}" in taken.recv(4096).decode()
 
 
 def test_a_chain_of_lines_that_are_no_links_is_not_read_to_its_end(cluster: ClusterDirectory) -> None:

@@ -47,6 +47,7 @@ def read_signatures(
         cookies=exchange.NoCookies(),
         timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
         headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
+        event_hooks={"request": [endpoint.told().attach_to]},
     )
     with client:
         for number in range(1, MAX_SIGNATURES + 1):

@@ -25,6 +25,8 @@ from clusterctl.registry.oci.deadline import time_left
 
 PROGRAM = "gpgv"
 TIMEOUT_S = 30.0
+# gpgv takes some 10 MB for an honest signature, and keeps all that a hostile one unpacks to.
+MAX_MEMORY_BYTES = 256 << 20
 # Beyond it even a claim of the largest size is not what was signed.
 MAX_SIGNATURE_BYTES = 2 * MAX_CLAIM_BYTES
 _BLOCK = re.compile(
@@ -92,12 +94,14 @@ def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:
         try:
             done = run_captured(
                 command, stdin="", timeout_s=min(TIMEOUT_S, time_left()), environment=environment,
-                max_stdout_bytes=MAX_CLAIM_BYTES,
+                max_stdout_bytes=MAX_CLAIM_BYTES, max_memory_bytes=MAX_MEMORY_BYTES,
             )  # fmt: skip
         except OutputTooLongError:
             raise CostlySignatureError(f"has more than {MAX_CLAIM_BYTES} bytes of content") from None
         except subprocess.TimeoutExpired:
             raise CostlySignatureError(f"was not verified by gpgv within {TIMEOUT_S:.0f} s") from None
+        if done.returncode < 0:  # it ends itself where it gets no memory
+            raise CostlySignatureError(f"takes gpgv more than {MAX_MEMORY_BYTES >> 20} MiB of memory")
     return SignedMessage(done.stdout.encode(), _fingerprint(done))
 
 

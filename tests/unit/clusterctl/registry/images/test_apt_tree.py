@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 from pathlib import Path
@@ -13,10 +14,10 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree
 
 
-def refused(work: Path, sources: str = "sources.list") -> ClusterctlError:
+def refused(work: Path, sources: str = "sources.list", proxy: str = "") -> ClusterctlError:
     (work / "sources.list").write_text("deb [signed-by=/k] http://127.0.0.1:9 ./\n")
     with pytest.raises(ClusterctlError) as error:
-        apt_tree.tree(apt_tree.PackageRequest(work / sources, ("driver",)), work / "work")
+        apt_tree.tree(apt_tree.PackageRequest(work / sources, ("driver",), proxy=proxy), work / "work")
     return error.value
 
 
@@ -57,6 +58,14 @@ def test_a_disk_that_is_full_for_apt_is_no_wrong_name_or_source(
     apt.write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 100\n')
     apt.chmod(0o755)
     assert refused(tmp_path).code == "images.no-space"
+
+
+def test_a_proxy_that_says_our_password_again_is_not_quoted(apt: Path, tmp_path: Path) -> None:
+    header = base64.b64encode(b"robot:p@ss").decode()
+    apt.write_text(f'#!/bin/sh\necho "E: 407 no p@ss {header} here" >&2\nexit 100\n')
+    apt.chmod(0o755)
+    error = refused(tmp_path, proxy="http://robot:p%40ss@proxy:3128")
+    assert "E: 407 no (masked) (masked) here" in error.what
 
 
 def test_no_apt_and_no_sources_are_said_as_that(apt: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,7 +21,14 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree, bundle, bundling
 from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
 from clusterctl.registry.images.bundle_signature import require_signing_key
-from clusterctl.registry.images.bundling import INCOMING, NOTE, Bundler, BundleRecipe, MadeBundle, _key
+from clusterctl.registry.images.bundling import (
+    INCOMING,
+    NOTE,
+    Bundler,
+    BundleRecipe,
+    MadeBundle,
+    _sought_file,
+)
 from clusterctl.registry.images.outcome import TransferState
 from clusterctl.registry.images.spool import JOURNAL, Spool
 from clusterctl.registry.images.trees import Tree
@@ -145,6 +152,43 @@ def test_a_thing_is_not_read_on_when_all_is_to_end(tmp_path: Path) -> None:
     assert ended.code == "images.stopped"
 
 
+@pytest.mark.parametrize("becomes", ["gone", "without its directory", "a link to itself", "a directory"])
+def test_a_file_that_goes_away_while_registries_are_asked_is_refused(
+    becomes: str, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tree" / "inner" / "a.whl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"wheel")
+    usual = source.manifest
+
+    def manifest_of(*words: str) -> manifest.Manifest:
+        file.unlink()
+        if becomes == "without its directory":
+            file.parent.rmdir()
+        elif becomes == "a link to itself":
+            file.symlink_to(file)
+        elif becomes == "a directory":
+            file.mkdir()
+        return usual(*words)
+
+    monkeypatch.setattr(source, "manifest", manifest_of)
+    with pytest.raises(ClusterctlError, match="what --include names cannot go along") as refused:
+        make(tmp_path / "usb", source, Tree("t", tmp_path / "tree"))
+    assert (refused.value.code, refused.value.where) == ("images.bundle-tree", str(file))
+    assert source.asked == []
+
+
+def test_links_of_a_tree_that_is_exchanged_meanwhile_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Path) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / "inner"))
+
+    monkeypatch.setattr(Path, "iterdir", gone)
+    with pytest.raises(ClusterctlError, match="it cannot be read: No such file or directory"):
+        Tree("t", tmp_path).loops()
+
+
 @pytest.mark.parametrize("claims", ["other bytes", "the file's own digest"])
 def test_a_note_that_lay_there_brings_no_other_bytes_for_a_file(
     claims: str, source: Source, tmp_path: Path
@@ -157,7 +201,7 @@ def test_a_note_that_lay_there_brings_no_other_bytes_for_a_file(
     (usb / PARTS / sha256(evil)).write_bytes(evil)
     (usb / INCOMING).mkdir()
     note = described(evil, None if claims == "other bytes" else b"the installer")
-    (usb / INCOMING / f"{_key(tree / 'harbor.tgz')}{NOTE}").write_text(note)
+    (usb / INCOMING / f"{_sought_file(tree / 'harbor.tgz').key}{NOTE}").write_text(note)
     made = make(usb, source, Tree("inst", tree))
     assert made.index is not None
     put_files(Media([usb]), made.index, tmp_path / "out")
@@ -229,6 +273,28 @@ def test_a_directory_of_a_bundle_that_is_a_link_is_refused(name: str, source: So
     error = refusal(usb, source)
     assert (error.code, error.where) == ("images.bundle", str(usb / name))
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [INDEX, f"{INDEX}.sig"])
+def test_a_directory_in_the_place_of_the_index_is_refused_before_anything_is_fetched(
+    name: str, source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    error = refusal(tmp_path, source)
+    assert (error.code, error.where) == ("images.bundle", str(tmp_path / name))
+    (tmp_path / name).rmdir()
+    (tmp_path / name).symlink_to(tmp_path)
+    assert make(tmp_path, source).index is not None
+
+
+def test_a_directory_that_takes_the_place_of_the_index_meanwhile_is_an_error_with_a_hint(
+    source: Source, tmp_path: Path
+) -> None:
+    bundler = Bundler(tmp_path, lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
+    with bundler.held():
+        (tmp_path / INDEX).mkdir()
+        with pytest.raises(ClusterctlError, match="an index cannot be kept: Is a directory"):
+            bundler.make(BundleRecipe("lab", "", [source.image], (), 1 << 20))
 
 
 @pytest.mark.parametrize("whose", ["another user's", "world-writable"])

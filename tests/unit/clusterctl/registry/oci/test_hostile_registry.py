@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.support.hostile_server import WHO, A, asking, endless, hostile, whole
 
+from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import resolve as resolving
+from clusterctl.registry.images import verify as verifying
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.resolve import closure, resolve
 from clusterctl.registry.images.verify import damage
@@ -125,6 +127,74 @@ def test_a_blob_that_trickles_is_left_and_one_at_the_least_rate_is_not(monkeypat
     # Read in one call of two seconds each.
     enough = int(2 * rate.LEAST_RATE)
     assert len(list(rate.fast_enough(iter([b"x" * enough] * 100), "host", "blob"))) == 100
+
+
+@pytest.mark.parametrize("start", [b"1;x=", b"1\r\nx\r\n0\r\nX: "], ids=["chunk header", "trailer"])
+def test_a_blob_whose_bytes_do_not_become_a_piece_is_left(start: bytes, ticks: Iterator[int]):
+    def answer(_: str) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + start
+        yield from itertools.repeat(b"a")
+
+    with hostile(answer, pause_s=0.02) as server, asking(server.host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.hash_blob("a/b", Blob(A, 100))
+        assert (refused.value.code, refused.value.lasting) == ("images.unreachable", False)
+        assert len(server.asked) == 1
+    assert next(ticks) < 5 * rate.RATE_SEEN_S
+
+
+def documents_of_a_list(many: int) -> tuple[str, dict[str, bytes]]:
+    """The digest of a list of so many images, and all manifests by their digests."""
+    images = [
+        json.dumps(
+            {"mediaType": manifest.OCI_MANIFEST, "config": {"digest": A, "size": n}, "layers": []}
+        ).encode()
+        for n in range(many)
+    ]
+    entries = [{"digest": manifest.digest_of(one), "size": len(one)} for one in images]
+    top = json.dumps({"mediaType": manifest.OCI_INDEX, "manifests": entries}).encode()
+    return manifest.digest_of(top), {manifest.digest_of(one): one for one in (top, *images)}
+
+
+def test_all_manifests_of_an_image_have_one_time_limit(ticks: Iterator[int], monkeypatch: pytest.MonkeyPatch):
+    digest, documents = documents_of_a_list(50)
+    media_type = f"Content-Type: {manifest.OCI_INDEX}"
+    with (
+        hostile(lambda head: whole(documents[head.split()[1].rpartition("/")[2]], media_type)) as server,
+        asking(server.host) as registry,
+    ):
+        assert len(closure(registry, "a/b", digest)) == 51
+        server.asked.clear()
+        monkeypatch.setattr(resolving, "DESCRIBE_S", 60.0)
+        with pytest.raises(RegistryError) as refused:
+            closure(registry, "a/b", digest)
+        assert refused.value.code == "images.unreachable"
+        assert 1 < len(server.asked) < 40
+
+
+def test_all_blobs_that_are_looked_for_have_one_time_limit(
+    ticks: Iterator[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(verifying, "SURVEY_S", 60.0)
+    layers = tuple(LockedBlob(digest=f"sha256:{n:064x}", size=1) for n in range(50))
+    described = json.dumps(
+        {"mediaType": manifest.OCI_MANIFEST, "config": {"digest": layers[0].digest, "size": 1},
+         "layers": [{"digest": one.digest, "size": 1} for one in layers]}
+    ).encode()  # fmt: skip
+    image = LockedImage(
+        name="one", source="docker.io/a/b:1", target="a/b", digest=manifest.digest_of(described),
+        manifest=manifest.digest_of(described), platforms=("linux/amd64",), config=layers[0], layers=layers,
+    )  # fmt: skip
+
+    def answer(head: str) -> Iterator[bytes]:
+        is_manifest = "/manifests/" in head.split()[1]
+        return whole(described if is_manifest else b"", f"Content-Type: {manifest.OCI_MANIFEST}")
+
+    with hostile(answer) as server, asking(server.host) as registry:
+        (outcome,) = verifying.verify([image], registry, jobs=1, deep=False)
+        assert outcome.error is not None
+        assert outcome.error.code == "images.unreachable"
+        assert 1 < len(server.asked) < 40
 
 
 def test_a_list_that_lists_the_same_again_is_asked_for_once():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +29,7 @@ from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.signatures import checking, lookaside, simple_signing
 from clusterctl.registry.images.signatures.checking import SignatureChecker
-from clusterctl.registry.images.signatures.claim import RefusedSignatureError
+from clusterctl.registry.images.signatures.claim import CostlySignatureError, RefusedSignatureError
 from clusterctl.registry.oci import deadline, retry
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
@@ -148,6 +149,23 @@ def test_what_is_not_one_good_signature_is_refused(
 ) -> None:
     with pytest.raises(RefusedSignatureError, match=said):
         simple_signing.verify_message(make(signer), keyring)
+
+
+def test_a_message_that_takes_gpgv_much_memory_is_refused(
+    signer: GpgHome, keyring: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simple_signing, "MAX_MEMORY_BYTES", 64 << 20)
+    assert simple_signing.verify_message(signer.sign("vendor", MINE), keyring).content == MINE
+    # Signatures with 20 kB of a subpacket that is unknown, which gpgv keeps until it has read all.
+    subpackets = b"\xff" + (9895).to_bytes(4, "big") + b"\x64" + bytes(9894)
+    area = len(subpackets).to_bytes(2, "big") + subpackets
+    body = bytes([4, 0, 1, 8]) + 2 * area + b"\0\0\0\x10\x80\0"
+    packet = b"\xc2\xff" + len(body).to_bytes(4, "big") + body
+    deflate = zlib.compressobj()
+    message = b"\xa3\x02" + deflate.compress(packet * 5000) + deflate.flush()
+    assert len(message) < simple_signing.MAX_SIGNATURE_BYTES
+    with pytest.raises(CostlySignatureError, match="more than 64 MiB of memory"):
+        simple_signing.verify_message(message, keyring)
 
 
 def test_signatures_and_keys_that_have_expired_count_no_more() -> None:
