@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,7 +17,9 @@ from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.mig import DeclaredMig, declared_mig
 from clusterctl.cluster.rails import MAX_RAILS, give_rails, refuse_rail
+from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import is_true
+from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
@@ -142,6 +146,27 @@ def _mounts(host: Host) -> tuple[Mount, ...]:
 def setting(host: Host, name: str, default: Any = None) -> Any:
     """A setting of a host: the inventory's word, else the default of the role that owns it."""
     return settings_of(host).value(name, default)
+
+
+def checked_setting(host: Host, name: str) -> Any:
+    """The same, where a template made it: of the type that is declared, as what is written out is.
+
+    Raises ClusterctlError (``settings.type``, ``settings.choice``, ``settings.value``).
+    """
+    value = setting(host, name)
+    option = catalogue().get(name)
+    if value is None or option is None:
+        return value
+    where = f"{host.name}: {name}"
+    try:
+        node = yaml.compose(json.dumps(value), Loader=yaml.SafeLoader)
+    except (TypeError, ValueError, RecursionError, yaml.YAMLError):
+        node = None
+    if node is None:
+        raise ClusterctlError(f"{name} is no value of YAML", code="settings.value", where=where)
+    for problem in values.check(Path(name), option, node):
+        raise ClusterctlError(problem.what, code=problem.code, where=where, hint=problem.hint)
+    return value
 
 
 def settings_of(host: Host) -> Variables:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clusterctl.cluster.compatibility import version
 from clusterctl.cluster.inventory import Host, Inventory
-from clusterctl.cluster.spec import setting
+from clusterctl.cluster.spec import checked_setting, setting
 from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import REPOSITORY, TAG, Reference, parse
@@ -50,11 +50,8 @@ def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
 
 
 def entries(host: Host, name: str) -> list[Any]:
-    """What a setting lists; a template may make it anything. Raises ClusterctlError (``images.declared``)."""
-    found = setting(host, name) or []
-    if not isinstance(found, list):
-        raise _refusal(f"{name} of {host.name} is not a list", name)
-    return found
+    """What a setting lists. Raises ClusterctlError (``settings.*``)."""
+    return checked_setting(host, name) or []
 
 
 def asked_host(inventory: Inventory) -> Host:
@@ -73,7 +70,7 @@ def cluster_setting(inventory: Inventory, name: str, code: str) -> Any:
     Raises ClusterctlError (``code``).
     """
     asked = asked_host(inventory)
-    value = setting(asked, name)
+    value = checked_setting(asked, name)
     for host in inventory.hosts:
         other = setting(host, name)
         if other and other != value:

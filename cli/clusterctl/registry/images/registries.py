@@ -13,12 +13,13 @@ from pathlib import Path
 import httpx
 
 from clustercheck.launch.transport import NodeUnreachableError
+from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster import names
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.cluster.spec import setting
+from clusterctl.cluster.spec import checked_setting, setting
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
@@ -91,7 +92,14 @@ def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpo
     if reference.registry == _name(inventory):
         return own_endpoint(inventory)
     authority = file_setting(inventory, "images_ca_file")
-    address = dict(setting(host, "images_source_addresses") or {}).get(reference.host)
+    address = (checked_setting(host, "images_source_addresses") or {}).get(reference.host)
+    if address and not _is_url(f"https://{address}"):
+        raise ClusterctlError(
+            f"{shortened(repr(address), 80)} is not the address of a registry",
+            code="settings.value",
+            where=f"{host.name}: images_source_addresses",
+            hint="For example: 10.0.0.9:5000",
+        )
     return RegistryEndpoint(
         host=str(address or reference.host),
         name=httpx.URL(f"https://{reference.host}").host if address else "",
@@ -110,14 +118,21 @@ def proxy_for(host: Host, asked: str) -> str:
     name = httpx.URL(f"https://{asked}").host
     direct = shared_module("no_proxy").is_direct(name, str(setting(host, "site_no_proxy") or ""))
     proxy = "" if direct else str(setting(host, "site_https_proxy") or "")
-    if proxy and not proxy.startswith(("http://", "https://")):
+    if proxy and not _is_url(proxy):
         raise ClusterctlError(
-            "the address of the proxy must begin with http:// or https://",
+            "the address of the proxy must be a URL that begins with http:// or https://",
             code="settings.value",
             where=f"{host.name}: site_https_proxy",
             hint="For example: http://proxy.example.com:3128",
         )
     return proxy
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return httpx.URL(text).scheme in ("http", "https") and bool(httpx.URL(text).host)
+    except httpx.InvalidURL:
+        return False
 
 
 @contextlib.contextmanager

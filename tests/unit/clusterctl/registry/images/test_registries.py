@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -13,9 +15,13 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory, load
 from clusterctl.commands.images import bringing
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import registries
+from clusterctl.registry.images.declared import cluster_setting, declared_images
 from clusterctl.registry.images.mirror import MirrorPlan
-from clusterctl.registry.images.registries import Destination, writable
+from clusterctl.registry.images.recipe import declared_recipes
+from clusterctl.registry.images.registries import Destination, source_endpoint, writable
+from clusterctl.registry.oci.reference import parse
 
 
 def inventory(root: Path, *, with_host: bool = True, **more: object) -> Inventory:
@@ -28,6 +34,11 @@ def inventory(root: Path, *, with_host: bool = True, **more: object) -> Inventor
         hosts["registry"] = {"hosts": {"registry01": {"ansible_host": "192.0.2.2"}}}
     (root / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": hosts}}))
     return load(ClusterDirectory(root))
+
+
+def asks_source(found: Inventory) -> str:
+    """The address at which a source is asked."""
+    return source_endpoint(found, parse("reg.lan/a/b:1")).host
 
 
 @pytest.fixture
@@ -83,3 +94,50 @@ def test_what_a_host_says_of_its_disk_is_a_number_or_nothing(said: str, free: in
         return Completed(0, said, "")
 
     assert registries._free(SimpleNamespace(run=run), "registry01", "/srv") == free  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "asks"),
+    [
+        ({"images": "{{ 5 }}"}, declared_images),
+        ({"images": [{"source": "reg.lan/a/b:1", "platforms": "{{ 5 }}"}]}, declared_images),
+        *(
+            ({"image_builds": [{"name": "x", "base": "b", "target": "a/b:1", key: made}]}, declared_recipes)
+            for key, made in (
+                ("uid", "{{ 'abc' }}"), ("requirements", "{{ 5 }}"), ("labels", "{{ [1] }}"),
+                ("nccl_tests", "{{ 5 }}"), ("packages", "{{ 5 }}"),
+            )
+        ),
+        ({"images_source_addresses": "{{ [1] }}"}, asks_source),
+        ({"images_source_addresses": "{{ 'x' }}"}, asks_source),
+        ({"images_source_addresses": {"reg.lan": "{{ [1] }}"}}, asks_source),
+        ({"images_source_addresses": {"reg.lan": "a..b"}}, asks_source),
+        (
+            {"images_bundle_signers": "{{ 5 }}"},
+            lambda found: cluster_setting(found, "images_bundle_signers", "images.bundle-signer"),
+        ),
+        *(
+            ({"site_https_proxy": proxy}, asks_source)
+            for proxy in ("http://[zz]", "http://[::1", "http://a..b:1", "http://x:99999999", "http://")
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_of_another_kind_is_refused_also_where_a_template_makes_it(
+    tmp_path: Path, more: dict[str, Any], asks: Callable[[Inventory], object]
+) -> None:
+    with pytest.raises(ClusterctlError) as refused:
+        asks(inventory(tmp_path, **more))
+    assert refused.value.code in ("settings.type", "settings.value")
+    assert "gpu01" in (refused.value.where or "")
+
+
+def test_templates_of_the_right_kind_are_taken(tmp_path: Path) -> None:
+    found = inventory(
+        tmp_path,
+        images=[{"source": "{{ 'reg.lan' }}/a/b:1", "platforms": "{{ ['all'] }}"}],
+        images_source_addresses="{{ {'reg.lan': '10.0.0.9:5000'} }}",
+    )
+    (image,) = declared_images(found)
+    assert (image.source.host, image.platforms) == ("reg.lan", ())
+    assert asks_source(found) == "10.0.0.9:5000"
