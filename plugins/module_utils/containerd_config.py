@@ -105,7 +105,8 @@ def runtime_binary(dumped: str, name: str) -> str | None:
 
 def cdi_state(dumped: str) -> str:
     """Whether the CRI plugin takes CDI devices: true, false, empty where it knows none (before 1.7)."""
-    tables = (f'plugins."{plugin}"' for plugin in RUNTIME_PLUGINS.values())
+    # From 2.0 on the older name is that of the plugin's server, which knows nothing of devices.
+    tables = (f'plugins."{plugin}"' for plugin in reversed(RUNTIME_PLUGINS.values()))
     found = ENABLE_CDI.search(_section(dumped, *tables) or "")
     return found[1] if found else ""
 

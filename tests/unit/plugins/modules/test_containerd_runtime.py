@@ -35,6 +35,8 @@ version = 3
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         BinaryName = ''
         SystemdCgroup = false
+  [plugins.'io.containerd.grpc.v1.cri']
+    disable_tcp_service = true
 """
 OF_16 = V2.replace("    enable_cdi = false\n", "")
 THEIRS = V2 + (
