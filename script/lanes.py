@@ -20,7 +20,7 @@ PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate
 LABS: Mapping[str, tuple[str, ...]] = {
     "bare": (
         "test_bare_nodes", "test_collection", "test_lab_lifecycle", "test_demo_of_two", "test_debian13",
-        "test_first_racks", "test_rocky9", "test_real_driver",
+        "test_first_racks", "test_containerd", "test_rocky9", "test_real_driver",
     ),
     "harbor": ("test_harbor",),
     "site": (

@@ -30,6 +30,19 @@ QUIET = {
 # apt waits for dpkg's lock by itself, and for that of the package lists not at all.
 LISTS_LOCKED = re.compile(r"Could not get lock (\S+/lists/lock)")
 INTERRUPTED = "dpkg was interrupted"
+APT_GET = [
+    "apt-get",
+    "--quiet",
+    "--yes",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "--allow-change-held-packages",  # our own holds; others are refused before
+    "-o", "Dpkg::Options::=--force-confdef",
+    "-o", "Dpkg::Options::=--force-confold",
+    "-o", "APT::Keep-Downloaded-Packages=true",  # archives drop old versions, and a rollback needs them
+    "-o", "Acquire::Retries=3",
+]  # fmt: skip
+REINSTALL = [*APT_GET, "--no-remove", "--reinstall", "install"]
 CONFIGURE = ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"]
 
 
@@ -119,9 +132,33 @@ def _wait_for(lock: Path, deadline: float) -> bool:
 
 def completing(run: RunFull, argv: list[str]) -> tuple[int, str, str]:
     """Run apt-get; if an interrupted dpkg stands in its way, complete that one, and run it again."""
-    code, output, error = run(argv)
+    done = run(argv)
     # apt says so with dpkg's lock in hand: nobody else is in the middle of anything.
-    if code == 0 or INTERRUPTED not in error:
-        return code, output, error
-    code, output, error = run(CONFIGURE)
-    return (code, output, error) if code != 0 else run(argv)
+    interrupted = done[0] != 0 and INTERRUPTED in done[2]
+    configured = run(CONFIGURE) if interrupted else (0, "", "")
+    unpacked = unpack_again(run)
+    if not interrupted and not unpacked:
+        return done
+    done = run(argv)
+    return configured if configured[0] != 0 and INTERRUPTED in done[2] else done
+
+
+def unpack_again(run: RunFull) -> bool:
+    """Have packages unpacked whose unpacking was interrupted; whether there were any.
+
+    dpkg does not configure them, and apt leaves them alone, unless it is asked to reinstall them. After an
+    interrupted upgrade dpkg names the version before, which archives may have dropped.
+    """
+    broken = half_unpacked(run)
+    if broken:
+        run([*REINSTALL, *(f"{name}={version}" for name, version in broken.items())])
+        if left := half_unpacked(run):
+            run([*REINSTALL, *left])
+    return bool(broken)
+
+
+def half_unpacked(run: RunFull) -> dict[str, str]:
+    """Versions of the packages that dpkg requires to be reinstalled."""
+    _, output, _ = run(["dpkg-query", "-W", "-f", "${binary:Package}|${Version}|${Status}\\n"])
+    lines = (line.split("|") for line in output.splitlines() if line.count("|") == 2)
+    return {name: version for name, version, status in lines if "reinstreq" in status}

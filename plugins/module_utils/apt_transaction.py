@@ -7,22 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import Change, parse_simulation
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import completing
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import APT_GET, completing
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import RunFull
 
 LOCK = "apt"  # of runs of ours on one host
-APT_GET = [
-    "apt-get",
-    "--quiet",
-    "--yes",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    "--allow-change-held-packages",  # our own holds; others are refused before
-    "-o", "Dpkg::Options::=--force-confdef",
-    "-o", "Dpkg::Options::=--force-confold",
-    "-o", "APT::Keep-Downloaded-Packages=true",  # archives drop old versions, and a rollback needs them
-    "-o", "Acquire::Retries=3",
-]  # fmt: skip
 
 
 def simulate(

@@ -16,6 +16,8 @@ RUNTIME_PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runt
 ENABLE_CDI = re.compile(r"^[ \t]*enable_cdi[ \t]*=[ \t]*(true|false)[ \t]*$", re.MULTILINE)
 BINARY = re.compile(r"""^[ \t]*BinaryName[ \t]*=[ \t]*["']([^"'\n]*)["']""", re.MULTILINE)
 SYSTEMD_CGROUP = re.compile(r"^[ \t]*SystemdCgroup[ \t]*=[ \t]*true[ \t]*$", re.MULTILINE)
+# All that Docker's package has in the file, besides comments: it is meant for Docker.
+WITHOUT_CRI = re.compile(r"""^ *disabled_plugins *= *\[ *["']cri["'] *\] *$""", re.MULTILINE)
 TABLE = re.compile(r"^[ \t]*\[+[ \t]*([^\]#]+?)[ \t]*\]+", re.MULTILINE)
 CONFIG_PATH = re.compile(r"""^[ \t]*config_path[ \t]*=[ \t]*["']([^"'\n]*)["'].*$""", re.MULTILINE)
 WORD = re.compile(r"""\.?[ \t]*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))""")
@@ -32,6 +34,17 @@ def default_version(containerd_version: str) -> int:
     """The format for a containerd that has no configuration yet, from ``containerd --version``."""
     found = re.search(r"\bv?(\d+)\.\d+", containerd_version)
     return 3 if found and int(found[1]) >= 2 else 2
+
+
+def only_disables_cri(text: str) -> bool:
+    """Whether the configuration is that of Docker's package, which only switches off Kubernetes' plugin."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return len(lines) == 1 and bool(WITHOUT_CRI.search(lines[0]))
+
+
+def with_cri(text: str, version: int) -> str:
+    """That configuration in this format, with the plugin switched on and comments as they were."""
+    return WITHOUT_CRI.sub(f"version = {version}", text)
 
 
 def registry_trees(dumped: str) -> list[str]:
@@ -92,7 +105,8 @@ def runtime_binary(dumped: str, name: str) -> str | None:
 
 def cdi_state(dumped: str) -> str:
     """Whether the CRI plugin takes CDI devices: true, false, empty where it knows none (before 1.7)."""
-    tables = (f'plugins."{plugin}"' for plugin in RUNTIME_PLUGINS.values())
+    # From 2.0 on the older name is that of the plugin's server, which knows nothing of devices.
+    tables = (f'plugins."{plugin}"' for plugin in reversed(RUNTIME_PLUGINS.values()))
     found = ENABLE_CDI.search(_section(dumped, *tables) or "")
     return found[1] if found else ""
 

@@ -61,8 +61,10 @@ class Containerd:
 
     def format_version(self, text: str) -> int:
         """The format of its configuration; where it has none yet, that of the program."""
-        if text.strip():
-            return containerd_config.format_version(text)
+        return containerd_config.format_version(text) if text.strip() else self.own_format_version()
+
+    def own_format_version(self) -> int:
+        """The format that the program prefers."""
         return containerd_config.default_version(run_bounded([str(self.program), "--version"], LOOK_S)[1])
 
     def with_trees(self) -> tuple[str, str]:

@@ -24,6 +24,7 @@ description:
     and enables CDI devices. The default runtime stays.
   - Reads what is in force from containerd itself, and writes a file only after containerd has accepted it;
     what an operator wrote stays, comments and order included. Formats 2 and 3 of the configuration.
+  - A configuration that only switches off the CRI plugin, as that of Docker's containerd.io does, gets it.
   - A runtime nvidia with another program is left alone and refused.
 options:
   mode:
@@ -32,6 +33,10 @@ options:
     choices: [auto, hook, cdi]
     default: auto
   binary: {description: Program of the runtime., type: path, default: /usr/bin/nvidia-container-runtime}
+  planned:
+    description: Version of the containerd that this play installs; check mode judges by it if none is there.
+    type: str
+    default: ""
   force_busy: {description: Restart containerd although Docker's containers run., type: bool, default: false}
   containerd_config: {description: Its configuration., type: path, default: /etc/containerd/config.toml}
 author: ["the clusterctl authors"]
@@ -52,6 +57,7 @@ NAME = "nvidia"
 ARGUMENTS: dict[str, Any] = {
     "mode": {"type": "str", "choices": ["auto", "hook", "cdi"], "default": "auto"},
     "binary": {"type": "path", "default": "/usr/bin/nvidia-container-runtime"},
+    "planned": {"type": "str", "default": ""},
     "force_busy": {"type": "bool", "default": False},
     "containerd_config": {"type": "path", "default": "/etc/containerd/config.toml"},
 }
@@ -76,17 +82,27 @@ def lacks(dumped: str, mode: str, binary: str) -> tuple[bool, bool]:
     return mode != "cdi" and there is None, mode != "hook" and cdi == "false"
 
 
+def new_one_lacks(mode: str, version: str) -> bool:
+    """Whether a containerd of this version, as its package brings it, lacks what the mode asks for.
+
+    It has no runtime of NVIDIA's; it takes CDI devices by itself from 2.0 on, with the third format.
+    """
+    return mode != "cdi" or containerd_config.default_version(version) < 3
+
+
 def configured(containerd: Containerd, mode: str, binary: str) -> tuple[str, str]:
     """The configuration as it is, and as it is to be.
 
     Raises ValueError where containerd does not take either, or would not do what was asked.
     """
     before = after = read_file(containerd.path)
-    dumped = containerd.dump()
+    if containerd_config.only_disables_cri(before):
+        after = containerd_config.with_cri(before, containerd.own_format_version())
+    dumped = containerd.dump(after if after != before else None)
     runtime, cdi = lacks(dumped, mode, binary)
     if not runtime and not cdi:
-        return before, before
-    version = containerd.format_version(before)
+        return before, after
+    version = containerd.format_version(after)
     if runtime:
         after = containerd_config.with_runtime(after, version, NAME, binary, dumped)
     if cdi:
@@ -105,8 +121,10 @@ def main() -> None:
     result: dict[str, Any] = {"files": [], "diff": [], "restarted": False}
     containerd = Containerd(module)
     if not containerd.program:
-        if module.check_mode:  # the installation has reported the change
-            module.exit_json(changed=False, **result)
+        if module.check_mode:
+            lacking = new_one_lacks(module.params["mode"], module.params["planned"])
+            files = [module.params["containerd_config"]] if lacking else []
+            module.exit_json(changed=bool(files), **{**result, "files": files})
         module.fail_json(
             msg="containerd is not on this host. Install it: container_runtime_engine: containerd."
         )

@@ -54,6 +54,10 @@ options:
         what the unit restores; otherwise they are read as they are.
     type: bool
     default: false
+  driver_activated:
+    description: Whether this play activates the driver before, which starts what an interrupted run stopped.
+    type: bool
+    default: false
   force_busy: {description: Continue although the node is busy., type: bool, default: false}
   holders_ignored:
     description: Names of what holds GPUs and is no job, besides those that are known; globs are allowed.
@@ -91,6 +95,7 @@ ARGUMENTS: dict[str, Any] = {
     "unit": {"type": "str", "required": True},
     "services": {"type": "list", "elements": "str", "default": []},
     "driver_reloads": {"type": "bool", "default": False},
+    "driver_activated": {"type": "bool", "default": False},
     "force_busy": {"type": "bool", "default": False},
     "holders_ignored": {"type": "list", "elements": "str", "default": []},
 }
@@ -114,7 +119,7 @@ def main() -> None:
             after = steps
             if not waits_for_driver(node, rules):
                 settle_files(node, mig_plan.document(steps))
-            if (node.root / STOPPED).exists():  # of a run that was killed
+            if (node.root / STOPPED).exists() and not activates(node):  # of a run that was interrupted
                 start_stopped(node, (MIG,))
     except mig_layout.LayoutError as error:
         node.fail(f"hardware_mig: {error}.")
@@ -184,6 +189,9 @@ def planned(node: Node, rules: Sequence[mig_layout.Rule]) -> list[Step]:
     if reloads(node):
         records = restored(node)
         gpus = [mig_plan.after_reload(gpu, records.get(gpu.bus)) for gpu in gpus]
+    elif starts_unit(node):
+        records = restored(node)
+        gpus = [mig_plan.after_reload(gpu, records[gpu.bus]) if gpu.bus in records else gpu for gpu in gpus]
     steps = []
     for gpu in gpus:
         layout = layouts_of[gpu.index]
@@ -195,6 +203,16 @@ def planned(node: Node, rules: Sequence[mig_layout.Rule]) -> list[Step]:
 def reloads(node: Node) -> bool:
     """Whether the driver is loaded again before an apply comes here."""
     return bool(node.module.check_mode and node.module.params["driver_reloads"])
+
+
+def activates(node: Node) -> bool:
+    """Whether an apply starts what an interrupted run stopped before it comes here."""
+    return bool(node.module.check_mode and node.module.params["driver_activated"])
+
+
+def starts_unit(node: Node) -> bool:
+    """Whether the unit is among what is started then, and restores the layout."""
+    return activates(node) and f"unit {MIG}" in read_file(node.root / STOPPED).splitlines()
 
 
 def runner(node: Node) -> mig_restore.Run:
@@ -300,7 +318,7 @@ def settle_files(node: Node, kept: str, *, restart: bool = False) -> None:
     if state.get("UnitFileState") != "enabled":
         node.do(f"enable {MIG}", ["systemctl", "enable", f"{MIG}.service"])
     # The driver's activation starts an installed unit.
-    active = state.get("ActiveState") == "active" or (installed and reloads(node))
+    active = state.get("ActiveState") == "active" or (installed and (reloads(node) or starts_unit(node)))
     if restart or not active:
         node.do(f"run {MIG}", ["systemctl", "restart", f"{MIG}.service"])
 

@@ -55,6 +55,7 @@ code:
 """
 
 UNIT = "nvidia-cdi-refresh.service"
+WATCH = "nvidia-cdi-refresh.path"  # starts the unit when files of the driver change
 CORRUPT_INFOROM = 14  # of one GPU: nvidia-smi lists everything all the same
 # Library files of a driver carry its version: libcuda.so.580.95.05.
 LIBRARY_VERSION = re.compile(r"\blib(?:cuda|nvidia-ml|nvidia-[a-z-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)")
@@ -143,11 +144,19 @@ def settled_state() -> str:
     return run_bounded(["systemctl", "is-active", UNIT], 60)[1].strip()
 
 
+def watch_failed() -> bool:
+    """Whether the watch ended for good, as it does when the unit is beyond systemd's start limit."""
+    return run_bounded(["systemctl", "is-active", WATCH], 60)[1].strip() == "failed"
+
+
 def refresh(module: AnsibleModule, spec: Path, state: str) -> None:
     """Have the toolkit's own unit make it, or make it as the unit would where the toolkit is older."""
     if state:
+        watch = watch_failed()
         # Many changes of files in a row are beyond systemd's start limit, which this forgets.
-        run_bounded(["systemctl", "reset-failed", UNIT], 60)
+        run_bounded(["systemctl", "reset-failed", UNIT, *([WATCH] if watch else [])], 60)
+        if watch:
+            run_bounded(["systemctl", "start", WATCH], 60)
         command = ["systemctl", "restart", UNIT]
     else:
         command = ["nvidia-ctk", "cdi", "generate", f"--output={spec}"]
@@ -190,6 +199,8 @@ def main() -> None:
         because.append("MIG instances change")
     if state == "failed":
         because.append(f"the last run of {UNIT} failed")
+    if watch_failed():
+        because.append(f"{WATCH} has failed")
     if because and not module.check_mode:
         refresh(module, spec, state)
         if still := stale(read_spec(spec), version, gpus, mig):

@@ -232,19 +232,28 @@ def set_marks(module: AnsibleModule, run: RunFull, action: str, names: set[str])
 
 
 def change(
-    module: AnsibleModule, run: RunFull, arguments: list[str], changes: dict[str, Change], view: list[str]
+    module: AnsibleModule,
+    run: RunFull,
+    arguments: list[str],
+    changes: dict[str, Change],
+    view: list[str],
+    *,
+    unfinished: bool,
 ) -> list[str]:
-    """Pins, installs, holds and records, `view` being apt's options for the pin; returns what is now held."""
+    """Pins, installs, holds and records, `view` being apt's options for the pin; returns what is now held.
+
+    unfinished: whether packages are to be configured that an interrupted transaction unpacked.
+    """
     params = module.params
     record = read_record(ROOT)
     ours = changed_driver_packages(changes, params["compat"])
     packages = set(record.get("packages", [])) | ours
     held_by_us = set(record.get("held", []))
-    if changes:
+    if changes or unfinished:
         carry(module, run, "download", [*view, "--download-only"], arguments)
     # Not before: a pin without its transaction would be followed by the next upgrade of anybody.
     replace_file(PREFERENCES, preferences(params["compat"], params["version"]), 0o644)
-    if changes:
+    if changes or unfinished:
         # Before the transaction: what it leaves behind when it breaks is ours to fix.
         write_record(ROOT, packages, held_by_us)
         carry(module, run, "install", [], arguments)
@@ -271,6 +280,8 @@ def transact(module: AnsibleModule, run: RunFull, directory: Path) -> dict[str, 
     view = check_view if module.check_mode else pinned_view
     options = view(module, run, directory, pin)
     changes = simulated(module, run, arguments, options)
+    # Packages that are only unpacked are none of apt's changes.
+    unfinished = not set(params["packages"]) <= {*installed, *changes}
     record = read_record(ROOT)
     if reasons := refusals(changes, params, held, record):
         fail(
@@ -289,9 +300,9 @@ def transact(module: AnsibleModule, run: RunFull, directory: Path) -> dict[str, 
     holds = sorted(wanted_holds(params, present) - (held - set(changes)))
     released = sorted(releases(params, present, held, record))
     if not module.check_mode:
-        holds = change(module, run, arguments, changes, options)
+        holds = change(module, run, arguments, changes, options, unfinished=unfinished)
     return {
-        "changed": bool(changes or holds or released or pin != pinned_before),
+        "changed": bool(changes or unfinished or holds or released or pin != pinned_before),
         "changes": {name: list(versions) for name, versions in sorted(changes.items())},
         "held": holds,
         "released": released,

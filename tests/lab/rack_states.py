@@ -9,9 +9,21 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from clusterlab.images import debian
 from clusterlab.sources import deb, repository, scripts, signing
 from clusterlab.sources.deb import Package, PackageFile
+from clusterlab.sources.distribution import KEYRING
 
+# As Docker's package brings it.
+CONTAINERD_CONFIGURATION = """#   Copyright 2018-2022 Docker Inc.
+
+disabled_plugins = ["cri"]
+
+#root = "/var/lib/containerd"
+#state = "/run/containerd"
+#[grpc]
+#  address = "/run/containerd/containerd.sock"
+"""
 # As in Docker's archive for Ubuntu 22.04; the programs are those of the lab's docker.io.
 DOCKER_CE = "5:20.10.24~3-0~ubuntu-jammy"
 OFED = "24.10.OFED.24.10.2.1.8.1"
@@ -117,6 +129,44 @@ def docker_ce(distribution: Path, target: Path) -> bytes:
             command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", trees[package], target]
             subprocess.run(command, check=True, capture_output=True, timeout=120)
     return archive(target, "Docker")
+
+
+def containerd_io(distribution: Path, target: Path) -> str:
+    """Docker's archive with containerd.io 2, its programs being Debian's; returns its key's fingerprint."""
+    target.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as name:
+        tree, runc = Path(name) / "containerd", Path(name) / "runc"
+        found = fetch("containerd", "forky", Path(name) / "apt")
+        for package, unpacked in ((found, tree), (next(distribution.glob("runc_*.deb")), runc)):
+            subprocess.run(["dpkg-deb", "--raw-extract", package, unpacked], check=True, timeout=60)
+        (runc / "usr/sbin/runc").rename(tree / "usr/bin/runc")
+        (tree / "etc/containerd/config.toml").write_text(CONTAINERD_CONFIGURATION)
+        version = f"{found.name.split('_')[1].partition('+')[0]}-1~debian.12~bookworm"
+        rename(tree, "containerd.io", version, ["libc6"], also="containerd, runc")
+        command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, target]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (target / "gpg").write_bytes(archive(target, "Docker"))
+    return signing.fingerprint(signing.ensure(target.parent / f"{target.name}-key"))
+
+
+def fetch(package: str, suite: str, directory: Path) -> Path:
+    """A package of a release of Debian, verified by apt, which knows nothing of this machine here."""
+    (directory / "lists/partial").mkdir(parents=True)
+    (directory / "status").touch()
+    line = f"deb [arch=amd64 signed-by={KEYRING}] {debian.mirror()} {suite} main\n"
+    (directory / "sources.list").write_text(line)
+    settings = {
+        "Dir::State": directory, "Dir::State::status": directory / "status", "Dir::Cache": directory,
+        "Dir::Etc::sourcelist": directory / "sources.list", "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null", "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Architectures": "amd64", "APT::Sandbox::User": "", "Acquire::Languages": "none",
+    }  # fmt: skip
+    options = [f"-o{key}={value}" for key, value in settings.items()]
+    for command in (["update"], ["download", package]):
+        subprocess.run(
+            ["apt-get", "-q", *options, *command], cwd=directory, check=True, capture_output=True, timeout=300
+        )
+    return next(directory.glob("*.deb"))
 
 
 def rename(tree: Path, name: str, version: str, depends: list[str], also: str = "") -> None:

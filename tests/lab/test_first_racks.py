@@ -20,8 +20,9 @@ from tests.support.rhel_root import RhelRoot, changes, role, site_settings
 
 from . import rack_states, site_proxy
 from .conftest import KEEP_VARIABLE, REPOSITORY, bring_up, json_lines, must_be_good
-from .on_node import INSTALLS, Apply, until
+from .on_node import Apply, until
 from .rack import FIRST, NODE, OTHER_BRANCH, PARTS, Rack
+from .validating import powered_off
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
@@ -29,6 +30,8 @@ RackMaker = Callable[..., Rack]
 DIRECTORY = REPOSITORY / ".lab-test" / "rack"
 KEYRINGS = "/etc/apt/keyrings"
 RUNS = "systemctl is-active --quiet"
+# Some package of the driver is unpacked, and not configured yet.
+HALF_INSTALLED = "dpkg-query -W -f '${db:Status-Abbrev}${Package}\\n' | grep -q '^i[^i].*nvidia'"
 HWE_RUNS = f"uname -r | grep -q ^6.14 && {RUNS} display-manager && {RUNS} ssh"
 # Whoever reads the package lists after a boot, until an apply has met its lock.
 APT_DAILY = """
@@ -289,16 +292,18 @@ def install_site_e(rack: Rack) -> None:
 @pytest.mark.parametrize("system", ["ubuntu2204", "ubuntu2404"])
 @pytest.mark.parametrize("source", ["cuda", "distribution"])
 def test_a_killed_apply_is_completed_by_the_next(make_rack: RackMaker, system: str, source: str) -> None:
+    """The controller dies, and at the same moment the node loses its power in the middle of dpkg."""
     rack = make_rack(system)
     rack.declare(nvidia_driver_source=source)
     with Apply(rack.lab, "apply", "--yes", "--json", *PARTS) as first:
-        until(rack.lab, f"{INSTALLS} -q", host=NODE)
-        first.kill(signal.SIGKILL)
-    # A node that loses its power in the middle of dpkg, besides.
-    rack.shell("kill -9 $(pgrep -x dpkg) 2>/dev/null; true")
+        until(rack.lab, HALF_INSTALLED, host=NODE)
+        with powered_off(rack.lab, NODE):
+            first.kill(signal.SIGKILL)
+    assert "nvidia" in rack.shell("dpkg --audit")
     applied = rack.lab.clusterctl("apply", "--yes", "--json", *PARTS)
     must_be_good(applied)
     assert "was interrupted" in applied.stderr
     rack.holds(FIRST)
+    assert rack.shell("dpkg --audit") == ""
     planned = rack.lab.clusterctl("plan", "--json", *PARTS)
     assert [line for line in json_lines(planned) if line["type"] == "change"] == []

@@ -19,6 +19,8 @@ LAYOUT = {"all": "disabled", "0": ["3g.40gb", "2x2g.20gb"], "1-2": "all-1g.10gb"
 INSTANCES = {0: 3, 1: 7, 2: 7}
 UNIT = "clusterctl-mig"
 NEW = "580.105.08"  # the lab's depot has it; its nodes run an older one of the branch
+DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/test.conf"
+NOT_THE_NEW_ONE = f'[Service]\\nExecStartPre=/bin/sh -c "! nv-fabricmanager --version | grep -q {NEW}"\\n'
 COUNT = "nvidia-smi -L | grep -c '  MIG '"
 
 
@@ -105,8 +107,41 @@ def test_instances_stay_as_declared_when_the_driver_changes(declared: RunningLab
         file.write_text(layout, encoding="utf-8")
         assert_planned_is_applied(declared)
     assert instances(declared) == INSTANCES
-    devices = inside(declared, "grep -c 'name: \"[0-9]*:[0-9]*\"' /var/run/cdi/nvidia.yaml")
+    assert_containers_get_instances(declared)
+
+
+def test_the_layout_is_back_when_a_change_of_the_driver_fails_midway_and_goes_back(
+    declared: RunningLab,
+) -> None:
+    """Fabric Manager of the new version does not start, when the new module is loaded already."""
+    assert changed(declared) > 0
+    file = declared.cluster / "host_vars" / f"{NODE}.yml"
+    layout = file.read_text(encoding="utf-8")
+    inside(declared, f"mkdir -p $(dirname {DROP_IN}) && printf '{NOT_THE_NEW_ONE}' >{DROP_IN}")
+    inside(declared, "systemctl daemon-reload")
+    try:
+        file.write_text(f"{layout}nvidia_driver_version: {NEW}\n", encoding="utf-8")
+        failed = declared.clusterctl("apply", "--yes", "--only", "driver", "--limit", NODE)
+        assert failed.returncode == 1
+        assert "nvidia-fabricmanager does not start" in " ".join(failed.stderr.split())
+        assert inside(declared, "cat /sys/module/nvidia/version") == NEW
+        assert instances(declared) != INSTANCES
+    finally:
+        file.write_text(layout, encoding="utf-8")
+        assert_planned_is_applied(declared)
+        inside(declared, f"rm {DROP_IN} && systemctl daemon-reload")
+    assert instances(declared) == INSTANCES
+    assert_containers_get_instances(declared)
+    assert inside(declared, "systemctl --failed --plain --no-legend") == ""
+
+
+def assert_containers_get_instances(lab: RunningLab) -> None:
+    """The specification of devices names each instance, and no file of another driver."""
+    devices = inside(lab, "grep -c 'name: \"[0-9]*:[0-9]*\"' /var/run/cdi/nvidia.yaml")
     assert int(devices) == sum(INSTANCES.values())
+    running = inside(lab, "cat /sys/module/nvidia/version")
+    libraries = inside(lab, r"grep -o 'libcuda.so.[0-9.]*[0-9]' /var/run/cdi/nvidia.yaml | sort -u")
+    assert libraries == f"libcuda.so.{running}"
 
 
 def assert_planned_is_applied(lab: RunningLab, *parts: str) -> None:

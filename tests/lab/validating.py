@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .conftest import RunningLab
@@ -99,10 +101,26 @@ def gpu_of(case: Case, document: Document) -> int | None:
 
 def power_cycle(lab: RunningLab, node: str) -> None:
     """Off and on, as one that hangs has to be; returns when it has booted, be it with units that failed."""
-    subprocess.run(
-        ["docker", "restart", "--time", "5", lab.container(node)],
-        check=True,
-        capture_output=True,
-        timeout=BOOT_S,
-    )
+    docker("restart", "--time", "5", lab.container(node))
+    until_booted(lab, node)
+
+
+@contextmanager
+def powered_off(lab: RunningLab, node: str) -> Iterator[None]:
+    """Without power from one moment to the next; afterwards it has booted, be it with units that failed."""
+    docker("kill", lab.container(node))
+    try:
+        yield
+    finally:
+        docker("start", lab.container(node))
+        until_booted(lab, node)
+
+
+def docker(*arguments: str) -> None:
+    """A command of the lab's engine, on this machine."""
+    subprocess.run(["docker", *arguments], check=True, capture_output=True, timeout=BOOT_S)
+
+
+def until_booted(lab: RunningLab, node: str) -> None:
+    """Wait for the end of its boot."""
     until(lab, "systemctl is-system-running --wait | grep -qxE 'running|degraded'", host=node)

@@ -13,6 +13,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import containe
 from ansible_collections.clusterctl.cluster.plugins.modules import containerd_runtime as module
 from tests.support.called_module import called
 from tests.support.mirrors_declared import needs_containerd
+from tests.unit.plugins.modules.test_containerd_runtime import DOCKERS
 from tests.unit.plugins.modules.test_registry_mirrors import DEBIANS
 
 pytestmark = needs_containerd
@@ -24,7 +25,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], check: bool = False)
     return called(module, arguments, tmp_path, capsys, check=check)
 
 
-@pytest.mark.parametrize("text", [DEBIANS, ""])
+@pytest.mark.parametrize("text", [DEBIANS, DOCKERS, ""])
 def test_containerd_itself_takes_the_runtime_and_a_second_run_changes_nothing(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

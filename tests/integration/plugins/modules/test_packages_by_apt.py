@@ -98,3 +98,20 @@ def test_a_repository_that_is_not_configured_yet_is_read_and_without_it_a_warnin
         "What else toolkit=1.18.1-* would change is not known: E: Unable to locate package"
     )
     assert [path.name for path in (node.root / "etc/apt/sources.list.d").iterdir()] == ["archives.list"]
+
+
+def test_what_was_being_unpacked_when_the_power_went_is_unpacked_again(node: Node) -> None:
+    """dpkg itself configures no such package, and refuses to go on with others before apt was told so."""
+    node.install("containerd=1.7-1")
+    status = node.root / "var/lib/dpkg/status"
+    text = status.read_text()
+    left = text.replace("Status: install ok installed", "Status: install reinstreq half-installed")
+    assert left != text
+    status.write_text(left)
+    (node.root / "var/lib/dpkg/updates/0000").write_text(left)
+    assert "dpkg was interrupted" in node.run(["apt-get", "--yes", "install", "iptables"])[2]
+    done = node.packages("containerd=1.7-1", "iptables")
+    assert done.get("changed"), done
+    assert node.installed == {"containerd": "1.7-1", "iptables": "1.8-1"}
+    assert "reinstreq" not in status.read_text()
+    assert node.packages("containerd=1.7-1", "iptables")["changed"] is False

@@ -15,6 +15,13 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 
 SECRET = "http://site:canary@proxy:3128"
 BROKEN = (100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
+REFUSED = (1, "", "dpkg: error processing package x")
+WHOLE = (0, "a|1|install ok installed\n", "")
+HALF = (
+    0,
+    "a|1|install reinstreq half-installed\nb:i386|2|hold reinstreq half-installed\nc|3|hold ok installed\n",
+    "",
+)
 GOOD = (0, "", "")
 
 
@@ -46,11 +53,11 @@ def test_each_scheme_goes_through_its_own_proxy_or_none(http: str, https: str, l
 @pytest.mark.parametrize(
     ("answers", "calls", "code"),
     [
-        ([GOOD], ["apt-get"], 0),
-        ([(100, "", "E: Unable to locate package x")], ["apt-get"], 100),
-        ([BROKEN, GOOD, GOOD], ["apt-get", "dpkg", "apt-get"], 0),
-        ([BROKEN, (1, "", "dpkg: error processing package x")], ["apt-get", "dpkg"], 1),
-        ([BROKEN, GOOD, BROKEN], ["apt-get", "dpkg", "apt-get"], 100),
+        ([GOOD, WHOLE], ["apt-get", "dpkg-query"], 0),
+        ([(100, "", "E: Unable to locate package x"), WHOLE], ["apt-get", "dpkg-query"], 100),
+        ([BROKEN, GOOD, WHOLE, GOOD], ["apt-get", "dpkg", "dpkg-query", "apt-get"], 0),
+        ([BROKEN, REFUSED, WHOLE, BROKEN], ["apt-get", "dpkg", "dpkg-query", "apt-get"], 1),
+        ([BROKEN, GOOD, WHOLE, BROKEN], ["apt-get", "dpkg", "dpkg-query", "apt-get"], 100),
     ],
 )
 def test_a_transaction_that_was_cut_off_is_completed_once(
@@ -64,6 +71,28 @@ def test_a_transaction_that_was_cut_off_is_completed_once(
 
     assert apt_run.completing(run, ["apt-get", "install", "x"])[0] == code
     assert called == calls
+
+
+@pytest.mark.parametrize(
+    ("answers", "again"),
+    [
+        ([GOOD, HALF, GOOD, WHOLE, GOOD], [["a=1", "b:i386=2"]]),
+        # The archive has the version before no more.
+        ([GOOD, HALF, (100, "", "E: Version"), HALF, GOOD, GOOD], [["a=1", "b:i386=2"], ["a", "b:i386"]]),
+    ],
+)
+def test_what_was_unpacked_in_part_is_unpacked_again(
+    answers: list[tuple[int, str, str]], again: list[list[str]]
+) -> None:
+    called: list[list[str]] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        called.append(argv)
+        return answers[len(called) - 1]
+
+    assert apt_run.completing(run, ["apt-get", "install", "x"]) == GOOD
+    assert [argv[argv.index("install") + 1 :] for argv in called if "--reinstall" in argv] == again
+    assert called[0] == called[-1] == ["apt-get", "install", "x"]
 
 
 def test_a_source_at_an_address_of_a_network_in_no_proxy_is_reached_directly(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ version = 3
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         BinaryName = ''
         SystemdCgroup = false
+  [plugins.'io.containerd.grpc.v1.cri']
+    disable_tcp_service = true
 """
 OF_16 = V2.replace("    enable_cdi = false\n", "")
 THEIRS = V2 + (
@@ -118,3 +120,43 @@ def test_what_cannot_be_is_refused_with_a_reason(dumped: str, mode: str, words: 
 def test_a_format_without_such_tables_is_refused() -> None:
     with pytest.raises(ValueError, match="config migrate"):
         containerd_config.with_runtime("root = '/x'\n", 1, "nvidia", BINARY, V2)
+
+
+DOCKERS = '# Docker Inc.\ndisabled_plugins = ["cri"]\n\n#root = "/var/lib/containerd"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (DOCKERS, True),
+        ("disabled_plugins = [ 'cri' ]", True),
+        (DOCKERS + "root = '/x'\n", False),
+        ('disabled_plugins = ["cri", "aufs"]\n', False),
+        ('# disabled_plugins = ["cri"]\n', False),
+        ("", False),
+    ],
+)
+def test_only_the_file_of_dockers_package_is_taken_for_it(text: str, expected: bool) -> None:
+    assert containerd_config.only_disables_cri(text) is expected
+
+
+def test_the_file_of_dockers_package_gets_the_plugin_and_keeps_its_comments() -> None:
+    after = containerd_config.with_cri(DOCKERS, 3)
+    assert tomllib.loads(after) == {"version": 3}
+    assert [line for line in after.splitlines() if line.startswith("#")] == [
+        line for line in DOCKERS.splitlines() if line.startswith("#")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "lacking"),
+    [
+        ("auto", "1.6.20~ds1-1", True),
+        ("hook", "2.1.9-1~debian.12~bookworm", True),
+        ("cdi", "1.7.24~ds1-6", True),
+        ("cdi", "2.2.1-0ubuntu1", False),
+        ("cdi", "", True),  # that version is not known
+    ],
+)
+def test_what_a_new_containerd_lacks_is_foretold(mode: str, version: str, lacking: bool) -> None:
+    assert containerd_runtime.new_one_lacks(mode, version) is lacking

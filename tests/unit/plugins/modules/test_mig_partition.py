@@ -267,6 +267,28 @@ def test_a_plan_with_a_reload_of_the_driver_says_what_the_apply_after_it_does(
     assert plan["changed"] is (declared != DIVIDED)
 
 
+@pytest.mark.parametrize("reloads", [True, False])
+def test_what_an_interrupted_change_of_the_driver_stopped_is_started_by_the_next_one(
+    node: FakeNode, apply: Any, reloads: bool
+) -> None:
+    """The driver runs, its services and the unit of MIG do not: the next activation starts them, not MIG."""
+    apply(DIVIDED)
+    node.smi.boot()
+    node.units |= {UNIT: "inactive", "slurmd": "inactive"}
+    stopped = node.root / driver_reload.STOPPED
+    stopped.parent.mkdir(parents=True, exist_ok=True)
+    stopped.write_text(f"unit slurmd\nunit {UNIT}\n")
+    plan = apply(DIVIDED, check=True, driver_activated=True, driver_reloads=reloads)
+    other = apply("all-1g.10gb", check=True, driver_activated=True, driver_reloads=reloads)
+    assert apply(DIVIDED, check=True)["changed"] is True, "without the driver's part MIG's starts them"
+    node.reload_driver()
+    node.units["slurmd"] = "active"
+    stopped.unlink()
+    assert apply(DIVIDED)["actions"] == plan["actions"] == []
+    gpus = [action for action in other["actions"] if action.startswith("GPU")]
+    assert [one for one in apply("all-1g.10gb", check=True)["actions"] if one.startswith("GPU")] == gpus != []
+
+
 @pytest.mark.parametrize("declared", ["disabled", "enabled", "2x3g.40gb"])
 def test_what_nobody_restores_is_gone_after_a_reload_and_the_plan_knows(
     node: FakeNode, apply: Any, declared: str

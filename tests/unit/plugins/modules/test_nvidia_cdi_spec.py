@@ -110,6 +110,42 @@ def test_check_mode_is_told_that_mig_devices_change_and_apply_sees_it(
     assert answer["because"] == (["MIG instances change"] if check else [])
 
 
+def test_a_watch_that_ended_at_systemds_start_limit_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = tmp_path / "driver"
+    for gpu in ("0000:01:00.0", "0000:02:00.0"):
+        (driver / "gpus" / gpu).mkdir(parents=True)
+    (driver / "version").write_text(VERSION)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    states = {module.UNIT: "inactive", module.WATCH: "failed"}
+    started: list[str] = []
+
+    def run(argv: list[str], _limit_s: int) -> tuple[int, str, str]:
+        if argv[0] == "nvidia-smi":
+            return 0, "GPU 0: NVIDIA A100\n", ""
+        if argv[1] == "show":
+            return 0, f"LoadState=loaded\nActiveState={states[argv[-1]]}\n", ""
+        if argv[1] == "is-active":
+            return 3, f"{states[argv[-1]]}\n", ""
+        if argv[1] == "reset-failed":
+            states.update(dict.fromkeys(argv[2:], "inactive"))
+        else:
+            started.append(argv[-1])
+            states[argv[-1]] = "active" if argv[-1] == module.WATCH else "inactive"
+        return 0, "", ""
+
+    monkeypatch.setattr(module, "run_bounded", run)
+    monkeypatch.setattr(module.AnsibleModule, "get_bin_path", lambda *_: "/usr/bin/nvidia-ctk")
+    arguments = {"spec": str(tmp_path / "spec.yaml"), "static": str(tmp_path / "none"), "driver": str(driver)}
+    planned = called(module, arguments, tmp_path, capsys, check=True)
+    assert (planned["because"], started) == ([f"{module.WATCH} has failed"], [])
+    applied = called(module, arguments, tmp_path, capsys)
+    assert applied["because"] == planned["because"]
+    assert started == [module.WATCH, module.UNIT]
+    assert called(module, arguments, tmp_path, capsys)["changed"] is False
+
+
 def test_mig_devices_are_not_counted_as_gpus() -> None:
     spec = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"'))
     assert module.stale(spec, "580.95.05", 2) == []
