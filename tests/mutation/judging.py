@@ -21,6 +21,7 @@ UNIT_TESTS = ROOT / "tests" / "unit" / "clustercheck"
 SEARCHES = (
     "tests/locate/test_search.py"  # isolation as a whole: most of its modules have no test of their own
 )
+ENTERED_TWICE = "tests/unit/clustercheck/expect/test_limits_twice.py"
 SLOW = (
     "test_golden_verdicts.py",
     "test_selftest.py",
@@ -57,7 +58,7 @@ def _judge_some(chosen: Sequence[Mutant], directory: Path, each_s: int) -> Mappi
             "file": one.file,
             "text": one.text,
             "checks": checks_of(one.file),
-            "tests": unit_tests_of(one.file),
+            "tests": [*unit_tests_of(one.file), *([ENTERED_TWICE] if one.kind == "limit" else [])],
         }
         for one in chosen
     ]
@@ -84,13 +85,10 @@ def _texts() -> Mapping[str, str]:
 
 @cache
 def unit_tests_of(file: str) -> list[str]:
-    """The unit tests that name the module, or a check of it, or use one that does, and that of figures which
-    are entered twice.
-    """
+    """The unit tests that name the module, or a check of it, or use one that does; of data none."""
     path = PACKAGE / file
-    twice = [name for name in _texts() if "/expect/" in name and "limits_twice" in _texts()[name]]
     if path.suffix != ".py":
-        return twice
+        return []
     ids = re.findall(r'\bid="([a-z0-9-]+)"', path.read_text(encoding="utf-8"))
     names = re.compile(
         "|".join([rf"\b{path.parent.name}(?:\.| import .*\b){path.stem}\b", *(f'"{one}"' for one in ids)])
@@ -99,4 +97,4 @@ def unit_tests_of(file: str) -> list[str]:
     modules = [f"from {name.removesuffix('.py').replace('/', '.')} import" for name in naming]
     using = [name for name, text in _texts().items() if any(module in text for module in modules)]
     searches = [SEARCHES] if path.parent.name == "locate" else []
-    return [*dict.fromkeys([*naming, *using]), *twice, *searches]
+    return [*dict.fromkeys([*naming, *using]), *searches]
