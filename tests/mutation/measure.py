@@ -1,8 +1,7 @@
-"""Says how many mutants are found: `python -m tests.mutation.measure FILE...`, `... NUMBER SEED` of all, or
-`... NUMBER SEED conditions` of so many whole modules, their conditions alone.
+"""Says how many mutants are found: `python -m tests.mutation.measure [KIND] FILE...`, or `... NUMBER SEED`.
 
-FILE is as in survivors.yml; `measured` stands for all that are listed there. What found each goes to standard
-error as it is judged.
+KIND is `limits` or `conditions`, both where it is left out. FILE is as in survivors.yml; `measured` stands
+for all that are listed there. What found each goes to standard error as soon as it is judged.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ import yaml
 from tests.mutation.judging import PACKAGE, judge
 from tests.mutation.mutants import Mutant, mutants
 
+KINDS = ("limits", "conditions")
+
 
 def chosen(words: Sequence[str]) -> list[Mutant]:
-    """The mutants of these files, so many of all, or the conditions of so many modules."""
+    """The mutants of these files, or so many of all; of one kind where the first word is one."""
     every = mutants(PACKAGE)
+    if words[0] in KINDS:
+        every, words = [one for one in every if f"{one.kind}s" == words[0]], words[1:]
     if words[0].isdigit():
-        number, seed, *conditions = words
-        draw = random.Random(seed)  # noqa: S311 - no secret
-        if not conditions:
-            return draw.sample(every, int(number))
-        every = [one for one in every if one.kind == "condition"]
-        words = draw.sample(sorted({one.file for one in every}), int(number))
+        number, seed = words
+        return random.Random(seed).sample(every, int(number))  # noqa: S311 - no secret
     if words == ["measured"]:
         words = yaml.safe_load(Path(__file__).with_name("survivors.yml").read_text(encoding="utf-8"))[
             "measured"
@@ -38,11 +37,11 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
 def figures(picked: Sequence[Mutant], found: Mapping[str, str]) -> str:
     """How many of each kind were found, and by what."""
     lines = []
-    for kind in ("limit", "condition"):
-        by = [found[one.name].partition(":")[0] for one in picked if one.kind == kind]
+    for kind in KINDS:
+        by = [found[one.name].partition(":")[0] for one in picked if f"{one.kind}s" == kind]
         if by:
             ways = ", ".join(f"{by.count(way)} by {way}" for way in sorted(set(by) - {""}))
-            lines.append(f"{kind}s: {len(by) - by.count('')} of {len(by)} found ({ways})\n")
+            lines.append(f"{kind}: {len(by) - by.count('')} of {len(by)} found ({ways})\n")
     return "".join(lines)
 
 

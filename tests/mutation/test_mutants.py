@@ -118,8 +118,11 @@ def test_a_mutant_is_of_a_limit_or_of_a_condition() -> None:
 
 def test_what_is_measured_is_drawn_by_its_seed_and_told_by_kind() -> None:
     assert chosen(["20", "x"]) == chosen(["20", "x"]) != chosen(["20", "y"])
-    whole = chosen(["2", "x", "conditions"])
-    assert len({one.file for one in whole}) == 2 and {one.kind for one in whole} == {"condition"}
+    files = {"checks/bandwidth.py", "checks/pcie_link.py"}
+    for word, kind in (("limits", "limit"), ("conditions", "condition")):
+        some = chosen([word, *files])
+        assert ({one.file for one in some}, {one.kind for one in some}) == (files, {kind})
+        assert {one.kind for one in chosen([word, "20", "x"])} == {kind}
     picked = [*of_source("checks/x.py", SOURCE)]
     found = {one.name: "" if "known" in one.change else "self-test: gpu-ecc: x" for one in picked}
     assert figures(picked, found) == (
