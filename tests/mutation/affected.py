@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from tests.support.tree import ROOT
 
@@ -13,6 +12,7 @@ NEAREST, SPREAD = 12, 8
 PACKAGE = ROOT / "validation" / "clustercheck"
 
 
+@cache
 def checks_of(file: str) -> list[str]:
     """The modules with checks that are or import this file, the nearest first; none for data."""
     module = file.removesuffix(".py").replace("/", ".")
@@ -35,20 +35,41 @@ def _checks() -> frozenset[str]:
     return frozenset(names - {"checks.__init__", "checks.all", "checks.base"})
 
 
+def importers(changed: Collection[str], names: Collection[str]) -> set[str]:
+    """The changed modules, and those of the named ones that import them, also through others."""
+    found = set(changed)
+    while new := {one for one in names if one not in found and not found.isdisjoint(_imported(one))}:
+        found |= new
+    return found
+
+
 @cache
 def _imports() -> Mapping[str, frozenset[str]]:
+    names = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
     return {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): frozenset(_imported(path))
-        for path in PACKAGE.rglob("*.py")
+        name: frozenset(
+            one.removeprefix("clustercheck").lstrip(".")
+            for one in _imported(f"clustercheck.{name}")
+            if one.startswith("clustercheck")
+        )
+        for name in names
     }
 
 
-def _imported(path: Path) -> Iterator[str]:
+@cache
+def _imported(name: str) -> frozenset[str]:
+    """What a module of clustercheck or of the tests imports of these."""
+    if name == "clustercheck.checks.all":  # whatever stands next to it
+        return frozenset(f"clustercheck.{one}" for one in _checks())
+    within = (PACKAGE.parent if name.startswith("clustercheck") else ROOT).joinpath(*name.split("."))
+    path = within.with_suffix(".py") if within.with_suffix(".py").is_file() else within / "__init__.py"
+    if not path.is_file():
+        return frozenset()  # a folder
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("clustercheck"):
-            module = node.module.removeprefix("clustercheck").lstrip(".")
-            yield module
-            yield from (f"{module}.{name.name}".lstrip(".") for name in node.names)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("clustercheck", "tests")):
+            found |= {str(node.module), *(f"{node.module}.{one.name}" for one in node.names)}
+    return frozenset(found)
 
 
 @cache

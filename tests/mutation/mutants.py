@@ -35,6 +35,7 @@ _OF_A_JOB = re.compile(r"^ *arguments: \{.*\b(?P<key>tolerance): (?P<number>\d+\
 _OF_RAILS = re.compile(r"(?P<key>\d+): (?P<number>0?\.\d+)")
 # Functions that plant faults: the self-test's own, not what it tests.
 _SEEDING = re.compile(r"\bInject\b|\bSeededFault\b|\bRaw\b|\braw\b|-> Evidence\b")
+_A_NUMBER = re.compile(r"\S+ -> \(\S+ \* (?:0\.5|2)\)$")
 Said = Callable[[ast.expr], str]
 _NOT_MUTATED = ("CHECK", "CHECKS", "__all__")
 
@@ -52,6 +53,11 @@ class Mutant:
     def name(self) -> str:
         """What survivors are listed by."""
         return f"{self.file} | {self.place} | {self.change}"
+
+    @property
+    def kind(self) -> str:
+        """Whether a ``limit`` is changed or a ``condition``."""
+        return "limit" if self.file.endswith(".yml") or _A_NUMBER.match(self.change) else "condition"
 
 
 def mutants(package: Path) -> list[Mutant]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.mutation import judging
+from tests.mutation.affected import importers
 from tests.mutation.judging import PACKAGE, judge, unit_tests_of
-from tests.mutation.measure import stale
+from tests.mutation.measure import chosen, figures
 from tests.mutation.mutants import SUITES, Mutant, mutants, of_data, of_source
-from tests.support import golden_verdicts
 from tests.support.limits_twice import constants_of, lines_of
 
 ECC = "checks/gpu_ecc.py"
@@ -107,6 +108,28 @@ def test_figures_of_data_are_halved_and_doubled_and_what_is_no_limit_is_left() -
     assert found["floors 8: 0.85 x 0.5"] == DATA.replace("8: 0.85", "8: 0.425")
 
 
+def test_a_mutant_is_of_a_limit_or_of_a_condition() -> None:
+    assert {one.kind for one in of_data("expect/x.yml", DATA)} == {"limit"}
+    kinds = {one.change: one.kind for one in of_source("checks/x.py", SOURCE)}
+    assert {change for change, kind in kinds.items() if kind == "limit"} == {
+        f"{number} -> ({number} * {factor})" for number in ("10", "0.25") for factor in ("0.5", "2")
+    }
+
+
+def test_what_is_measured_is_drawn_by_its_seed_and_told_by_kind() -> None:
+    assert chosen(["20", "x"]) == chosen(["20", "x"]) != chosen(["20", "y"])
+    files = {"checks/bandwidth.py", "checks/pcie_link.py"}
+    for word, kind in (("limits", "limit"), ("conditions", "condition")):
+        some = chosen([word, *files])
+        assert ({one.file for one in some}, {one.kind for one in some}) == (files, {kind})
+        assert {one.kind for one in chosen([word, "20", "x"])} == {kind}
+    picked = [*of_source("checks/x.py", SOURCE)]
+    found = {one.name: "" if "known" in one.change else "self-test: gpu-ecc: x" for one in picked}
+    assert figures(picked, found) == (
+        "limits: 4 of 4 found (4 by self-test)\nconditions: 2 of 5 found (2 by self-test)\n"
+    )
+
+
 def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
     everything = mutants(PACKAGE)
     assert len({one.name for one in everything}) == len(everything) > 1000
@@ -161,17 +184,30 @@ def test_a_change_that_hangs_is_found_by_the_time_limit(tmp_path: Path) -> None:
     assert judge([hangs], tmp_path, each_s=5) == {hangs.name: "the time limit"}
 
 
-def test_golden_verdicts_that_find_the_unchanged_code_measure_nothing(
+def test_unit_tests_that_find_the_unchanged_code_measure_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = ["golden verdicts: gpu-ecc", "golden verdicts: gpu-model", "self-test: gpu-vbios: other", ""]
-    assert stale(found) == []
-    for name in ("gpu-ecc", "gpu-model", "gpu-vbios"):
-        of_today = (golden_verdicts.GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
-        before = of_today if name == "gpu-model" else f"{of_today}of before\n"
-        (tmp_path / f"{name}.txt").write_text(before, encoding="utf-8")
-    monkeypatch.setattr(golden_verdicts, "GOLDEN", tmp_path)
-    assert stale(found) == ["gpu-ecc"]
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("def test_it() -> None:\n    assert not 'today'\n", encoding="utf-8")
+    monkeypatch.setattr(judging, "unit_tests_of", lambda _file: [str(broken)])
+    same = Mutant(ECC, "judge", "same", (PACKAGE / ECC).read_text(encoding="utf-8"))
+    with pytest.raises(AssertionError, match="nothing was measured"):
+        judge([same], tmp_path / "trees")
+
+
+def test_what_imports_a_changed_module_is_imported_again_and_nothing_else() -> None:
+    """Of all that a process of its own has imported."""
+    names = [
+        "clustercheck.checks.gpu_ecc", "clustercheck.checks.xid", "clustercheck.checks.all",
+        "clustercheck.model", "clustercheck.selftest", "clustercheck.samples.sample",
+        "tests.support.golden_verdicts", "tests.support.situations", "tests.support.varied_evidence",
+    ]  # fmt: skip
+    of_ecc = importers(["clustercheck.checks.gpu_ecc"], names)
+    through_all = {"clustercheck.checks.all", "clustercheck.selftest", "tests.support.golden_verdicts"}
+    assert of_ecc == {"clustercheck.checks.gpu_ecc", *through_all}
+    of_profiles = importers(["clustercheck.expect.profiles"], names)
+    assert {"tests.support.varied_evidence", "clustercheck.samples.sample"} < of_profiles
+    assert "clustercheck.model" not in of_profiles
 
 
 def test_the_tree_is_as_it_was_after_each_mutant(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.mutation.mutants import mutants
 from tests.support.drawn import seed_of_the_day
 from tests.support.tree import ROOT
 
-OF_DATA, OF_CONSTANTS, OF_CODE = 4, 4, 12
+OF_DATA, OF_CONSTANTS, MODULES, OF_A_MODULE = 4, 4, 3, 4
 LEAST_FOUND = 0.95
 LISTED: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "survivors.yml").read_text(encoding="utf-8")
@@ -40,10 +40,11 @@ def test_a_sample_of_the_day_is_found(tmp_path: Path) -> None:
     chosen = random.Random(seed_of_the_day())  # noqa: S311 - no secret
     data = [one for one in ALL if one.file.endswith(".yml")]
     constants = [one for one in ALL if one.file.endswith(".py") and one.place.isupper()]
-    code = [one for one in ALL if one.file in LISTED["measured"]]
     picked = [*chosen.sample(data, OF_DATA), *chosen.sample(constants, OF_CONSTANTS)]
     names = {one.name for one in picked}
-    picked += chosen.sample([one for one in code if one.name not in names], OF_CODE)
+    for module in chosen.sample(LISTED["measured"], MODULES):
+        of_module = [one for one in ALL if one.file == module and one.name not in names]
+        picked += chosen.sample(of_module, min(OF_A_MODULE, len(of_module)))
     require_listed(judge(picked, tmp_path))
 
 

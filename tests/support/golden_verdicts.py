@@ -69,12 +69,12 @@ def file_of(check: Check) -> Path:
 
 def text_of(check: Check) -> str:
     """The golden file of a check. Raises AssertionError where the check itself fails over some case."""
-    texts, varying = Texts(), Varying(check)
+    texts = Texts()
     healthy: Mapping[Subject, Result] = {}
     outcomes: dict[tuple[str, ...], list[str]] = {}
     whole = hashlib.sha256()
-    for case, found in _judged(check, varying):
-        whole.update(_whole(case, found).encode())
+    for case, found in judged(check):
+        whole.update(whole_text(case, found).encode())
         if case.unseen:
             continue
         results = {one.subject: one for one in found}
@@ -91,11 +91,13 @@ def text_of(check: Check) -> str:
 
 def whole_of(check: Check) -> Iterator[str]:
     """All results of all cases of a check, as JSON, a line a case."""
-    for case, found in _judged(check, Varying(check)):
-        yield _whole(case, found)
+    for case, found in judged(check):
+        yield whole_text(case, found)
 
 
-def _judged(check: Check, varying: Varying) -> Iterator[tuple[Case, list[Result]]]:
+def judged(check: Check) -> Iterator[tuple[Case, list[Result]]]:
+    """All cases of a check, and what it says of each. Raises AssertionError where it fails itself."""
+    varying = Varying(check)
     for case in cases(check, varying):
         found = varying.judged(case.evidence)
         broken = [one.because for one in found if FAILED_ITSELF in one.because]
@@ -103,7 +105,8 @@ def _judged(check: Check, varying: Varying) -> Iterator[tuple[Case, list[Result]
         yield case, found
 
 
-def _whole(case: Case, results: Iterable[Result]) -> str:
+def whole_text(case: Case, results: Iterable[Result]) -> str:
+    """A case's results, all that they have, as a line of JSON."""
     return json.dumps([case.name, *(_rounded(_told(one), COMPARED) for one in results)], default=str) + "\n"
 
 

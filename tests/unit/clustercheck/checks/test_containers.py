@@ -69,6 +69,7 @@ def links(*, there: bool) -> list[dict[str, Any]]:
         ("systemd", "runc", BY_CDI, True, PASS),
         ("systemd", "runc", BY_CDI, False, NOT_RUN),
         ("systemd", "nvidia", BY_HOOK, True, NOT_RUN),
+        ("systemd", "nvidia", BY_CDI, True, PASS),  # CDI tells systemd, whatever runtime is the default
         ("none", "runc", BY_HOOK, False, PASS),  # rootless: no cgroups, and so no list of devices
         ("", "runc", BY_HOOK, True, NOT_RUN),
         (None, None, BY_CDI, True, NOT_RUN),
@@ -97,8 +98,13 @@ def test_a_docker_that_may_give_gpus_either_way_is_not_blamed_for_one(
     version: str, directories: list[str], verdict: Verdict
 ) -> None:
     info = {"CgroupDriver": "systemd", "ServerVersion": version, "CDISpecDirs": directories}
-    result = judged("container-reload", lambda raw: raw["docker"].update(stdout=json.dumps(info)))
-    assert result.verdict is verdict
+
+    def change(raw: seeding.Raw) -> None:
+        raw["docker"]["stdout"] = json.dumps(info)
+        raw["device_links"] = links(there=True)
+
+    assert judged("container-reload", change).verdict is verdict
+    assert judged("container-reload", change, BY_CDI).verdict is PASS
 
 
 @pytest.mark.parametrize("stdout", ["[]", "no JSON", '"text"', ""])

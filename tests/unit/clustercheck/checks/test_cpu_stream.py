@@ -48,6 +48,26 @@ def test_figures_have_no_floor_and_no_ceiling_for_nobody_published_one() -> None
 
 
 def test_what_a_rank_says_otherwise_is_read_safely() -> None:
-    for numa in ({}, {"x": {}}, {"0": 3}, {"0": {"cores": -1}}, [], {str(n): {} for n in range(99)}):
-        found = verdicts(seeding.all_say(checked.JOB, numa=numa)(sample.healthy()))
-        assert set(found.values()) == {Verdict.NOT_RUN}
+    whole = {"cores": 8, "wrong": 0, "failed": 0, "gbps": 90.0}
+    for numa in (
+        {}, {"x": {}}, {"x": whole}, {"0": 3}, {"0": {"cores": -1}}, [], {str(n): {} for n in range(99)},
+    ):  # fmt: skip
+        for result in evaluate(checked.CHECK, seeding.all_say(checked.JOB, numa=numa)(sample.healthy())):
+            assert result.verdict is Verdict.NOT_RUN and "the check itself failed" not in result.because
+
+
+@pytest.mark.parametrize(
+    ("errors", "why"),
+    [
+        (["MemoryError: 8 GiB"], "MemoryError: 8 GiB"),
+        ([], "a process did not end in time"),
+        ({"0": "MemoryError"}, "a process did not end in time"),
+    ],
+)
+def test_why_a_core_was_not_measured_is_told(errors: object, why: str) -> None:
+    told = seeding.chain(checked._numa("0", failed=1, gbps=0.0), seeding.all_say(checked.JOB, errors=errors))
+    result = {one.subject: one for one in evaluate(checked.CHECK, told(sample.healthy()))}[checked._NODE]
+    assert (result.verdict, result.because) == (
+        Verdict.NOT_RUN,
+        f"not every core was measured: {why}",
+    )
