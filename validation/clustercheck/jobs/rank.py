@@ -10,6 +10,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -114,11 +115,15 @@ class World:
                 one.bind((host, 0))
                 port = one.getsockname()[1]
         else:
-            host, _, port = shared.get(key).decode().rpartition(":")
+            # Every rank may write into the common store: the address is the launcher's.
+            first = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[min(ranks)]
+            host, port = first.rpartition(":")[0], shared.get(key).decode(errors="replace")
+            if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
+                raise RuntimeError(f"a peer, rank {min(ranks)}, does not say at which port its store is")
         # It waits for the given number of ranks; the first one must not wait.
         store = self._paddle.base.core.TCPStore(host, int(port), serves, 1)
         if serves:
-            shared.set(key, f"{host}:{port}")
+            shared.set(key, str(port))
         return store
 
     def all_reduce(self, tensor: Any, *, op: str = "SUM", group: Any = None) -> None:

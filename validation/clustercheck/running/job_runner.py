@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Union
 
-from clustercheck.checks import all_reduce
+from clustercheck.checks import all_reduce, paddle_run_check, peer_ports
 from clustercheck.checks.support import nccl
 from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
@@ -22,6 +22,8 @@ from clustercheck.spec import MIG_DISABLED
 NO_NODE = "no node could take part"
 MAX_REASON = 300  # characters
 MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
+# Jobs of one rank per node whose ranks do not meet.
+WITHOUT_MEETING = (peer_ports.JOB, paddle_run_check.JOB)
 REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -164,6 +166,7 @@ class JobRunner:
             },
             site_environment={node: each.environment for node, each in settings.items() if each.environment},
             secret=secret,
+            meets_first=bool(secret) and job not in WITHOUT_MEETING,
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

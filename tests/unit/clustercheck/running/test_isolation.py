@@ -198,7 +198,7 @@ def test_with_rails_a_gpu_is_distinguished_from_its_adapter_by_crossing() -> Non
         assert not played.launched[0][2]
 
 
-@pytest.mark.parametrize("topology", [smi.topology_text(nics=0), "fewer GPUs take part than there are"])
+@pytest.mark.parametrize("topology", [smi.topology_text(ports=()), "fewer GPUs take part than there are"])
 def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(topology: str) -> None:
     played = Cluster(4, Fault("gpu", ("gpu02",), 0.3, gpu=3), gpus=GPUS, rails=4)
     for node in played.evidence.nodes.values():
