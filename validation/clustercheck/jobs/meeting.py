@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import queue
+import re
 import secrets
 import signal
 import socket
@@ -31,6 +32,7 @@ MAX_VALUE = 64 * 1024  # bytes of what one rank says
 MAX_PROOF = 1024  # bytes of a stranger's message
 STRANGERS = 256  # who may prove themselves at a time
 RETRY_S = 0.2  # no event shows when a starting peer listens
+NONCE = re.compile(r"[0-9a-f]{32}")
 # By each other rank: the key that it and this rank alone have.
 KEYS_FILE = "keys.json"
 
@@ -101,8 +103,11 @@ class Connection:
 
 
 def read_line(line: bytes) -> Any:
-    """The JSON in a message. Raises ValueError, RecursionError."""
-    return json.loads(line.decode("utf-8"))
+    """The JSON in a message. Raises ValueError, RecursionError; also for text that is no Unicode."""
+    value = json.loads(line.decode("utf-8"))
+    # Escapes of half characters are JSON, and end whoever encodes them again.
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
 
 
 def sign(key: str, nonce: str, what: str) -> str:
@@ -132,7 +137,7 @@ def connect(address: str, port: int, key: str, what: str, limit_s: float | None 
         line = None
         try:
             line = Connection(socket.create_connection((address, port), timeout=TICK_S))
-            nonce = str(line.receive(max(TICK_S, end - time.monotonic())))
+            nonce = _read_nonce(line.receive(max(TICK_S, end - time.monotonic())))
             line.send({"what": what, "proof": sign(key, nonce, what)})
             line.receive(max(TICK_S, end - time.monotonic()))
         except (OSError, MeetingError) as error:
@@ -143,6 +148,12 @@ def connect(address: str, port: int, key: str, what: str, limit_s: float | None 
             time.sleep(RETRY_S)
         else:
             return line
+
+
+def _read_nonce(message: Any) -> str:
+    if not isinstance(message, str) or not NONCE.fullmatch(message):
+        raise MeetingError("a peer does not ask for a proof")
+    return message
 
 
 class Door:

@@ -141,8 +141,9 @@ def meet_hostile(
         (b"[" * 60_000, None),
         (b"\xff", None),
         (b"", None),
+        (b'{"name": "\\ud800"}', None),
     ],
-    ids=["numbers that grow", "letters that grow", "digits", "deep", "no text", "nothing"],
+    ids=["numbers that grow", "letters that grow", "digits", "deep", "no text", "nothing", "half a character"],
 )
 def test_what_one_rank_says_reaches_the_others_as_it_is_and_ends_none(says: bytes, understood: Any) -> None:
     found = meet_hostile(
@@ -208,9 +209,10 @@ def test_each_two_ranks_have_a_key_that_no_other_has() -> None:
         b"\xff\n",
         b"7\n",
         b"null\n",
+        b'{"what": "\\ud800", "proof": ""}\n',
         b"",
     ],
-    ids=["long", "deep", "not ASCII", "no text", "a number", "null", "silent"],
+    ids=["long", "deep", "not ASCII", "no text", "a number", "null", "half a character", "silent"],
 )
 def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
     door, port = lone_door()
@@ -224,6 +226,28 @@ def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
         # One after another the silent ones would take 40 times as long as each may.
         came = door.next(2 * meeting.TICK_S)
         assert came is not None and came[1] == "1"
+
+
+@pytest.mark.parametrize(
+    "nonce",
+    [b'"\\ud800"', b"[" * 900 + b"]" * 900, b"9" * 5_000, b'"' + b"a" * 33 + b'"', b"null", b"\xff"],
+    ids=["half a character", "deep", "digits", "long", "null", "no text"],
+)
+def test_whatever_a_listener_asks_for_is_a_peers_error(nonce: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "RETRY_S", 0.01)
+    with contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def ask() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.sendall(nonce + b"\n")
+                connection.recv(1024)
+
+        asked = pool.submit(ask)
+        with pytest.raises(meeting.MeetingError, match=r"cannot be reached: (a|.* from a) peer"):
+            meeting.connect(ADDRESSES[0], listener.getsockname()[1], "s3cret", "1", 0)
+        asked.result(60)
 
 
 def test_a_closed_door_leaves_its_port() -> None:
