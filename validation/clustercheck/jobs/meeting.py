@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import queue
+import re
 import secrets
 import signal
 import socket
@@ -21,16 +22,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 CONNECT_S = 30.0
+# All peers read at once when a rank sends to them: they have nothing else to do.
+SEND_S = 10.0
+SENDERS = 32  # peers that are sent to at a time
 TICK_S = 5.0
 MAX_VALUE = 64 * 1024  # bytes of what one rank says
 MAX_PROOF = 1024  # bytes of a stranger's message
 STRANGERS = 256  # who may prove themselves at a time
 RETRY_S = 0.2  # no event shows when a starting peer listens
+NONCE = re.compile(r"[0-9a-f]{32}")
 # By each other rank: the key that it and this rank alone have.
 KEYS_FILE = "keys.json"
 
@@ -57,10 +63,18 @@ class Connection:
         """Send messages as they are."""
         self.send_bytes(b"".join(line + b"\n" for line in lines))
 
-    def send_bytes(self, some: bytes) -> None:
+    def send_bytes(self, some: bytes, limit_s: float = CONNECT_S) -> None:
         """Send a part of a message, or several of them."""
-        self._socket.settimeout(CONNECT_S)
+        self._socket.settimeout(limit_s)
         self._socket.sendall(some)
+
+    def send_or_end(self, some: bytes) -> None:
+        """Send to a peer that waits for it; one that does not take it in time hears nothing more."""
+        try:
+            self.send_bytes(some, SEND_S)
+        except OSError:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def receive(self, limit_s: float, tick: Callable[[], None] = lambda: None) -> Any:
         """The next message, read. Raises MeetingError."""
@@ -101,8 +115,11 @@ class Connection:
 
 
 def read_line(line: bytes) -> Any:
-    """The JSON in a message. Raises ValueError, RecursionError."""
-    return json.loads(line.decode("utf-8"))
+    """The JSON in a message. Raises ValueError, RecursionError; also for text that is no Unicode."""
+    value = json.loads(line.decode("utf-8"))
+    # Escapes of half characters are JSON, and end whoever encodes them again.
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
 
 
 def sign(key: str, nonce: str, what: str) -> str:
@@ -132,7 +149,7 @@ def connect(address: str, port: int, key: str, what: str, limit_s: float | None 
         line = None
         try:
             line = Connection(socket.create_connection((address, port), timeout=TICK_S))
-            nonce = str(line.receive(max(TICK_S, end - time.monotonic())))
+            nonce = _read_nonce(line.receive(max(TICK_S, end - time.monotonic())))
             line.send({"what": what, "proof": sign(key, nonce, what)})
             line.receive(max(TICK_S, end - time.monotonic()))
         except (OSError, MeetingError) as error:
@@ -143,6 +160,12 @@ def connect(address: str, port: int, key: str, what: str, limit_s: float | None 
             time.sleep(RETRY_S)
         else:
             return line
+
+
+def _read_nonce(message: Any) -> str:
+    if not isinstance(message, str) or not NONCE.fullmatch(message):
+        raise MeetingError("a peer does not ask for a proof")
+    return message
 
 
 class Door:
@@ -238,8 +261,7 @@ class Meeting:
                 if int(rank) in self._peers:
                     self._peers[int(rank)].close()  # it gave up that connection before it was let in
                 self._peers[int(rank)] = line
-        for peer in self._peers.values():
-            peer.send("all are here")
+        self._send_to_all(b'"all are here"')
 
     def exchange(
         self, value: Any, read: Callable[[Any], T], limit_s: float, tick: Callable[[], None] = lambda: None
@@ -256,14 +278,21 @@ class Meeting:
             lines = [self._hear(0, end, tick) for _ in range(self.size)]
         else:
             lines += [self._hear(rank, end, tick) for rank in range(1, self.size)]
-            for peer in self._peers.values():
-                peer.send_lines(*lines)
+            self._send_to_all(*lines)
         return [_understand(line, read) for line in lines]
 
     def close(self) -> None:
         """Leave."""
         for peer in self._peers.values():
             peer.close()
+
+    def _send_to_all(self, *lines: bytes) -> None:
+        """Send to all peers at once: one that does not read keeps nobody waiting, and is missed when it is
+        to speak next, as all others wait for it."""
+        some = b"".join(line + b"\n" for line in lines)
+        with ThreadPoolExecutor(SENDERS) as pool:
+            for peer in self._peers.values():
+                pool.submit(peer.send_or_end, some)
 
     def _hear(self, rank: int, end: float, tick: Callable[[], None]) -> bytes:
         try:

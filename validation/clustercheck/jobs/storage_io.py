@@ -66,7 +66,8 @@ def measure_place(
         for direct in (True, False):
             words = make_command(size_bytes, output, direct=direct)
             output.unlink(missing_ok=True)
-            found = nccl_tests.run_program(world, f"{PROGRAM} in {path}", words, output, directory=own)
+            world.set_phase(f"{PROGRAM} in {path}")
+            found = nccl_tests.run_program(world, words, output, directory=own)
             if found["exit_code"] in (0, None) or "support direct=1" not in found["text"]:
                 break
         return {**found, "unable": "", "direct": direct}

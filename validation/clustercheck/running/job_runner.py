@@ -22,8 +22,6 @@ from clustercheck.spec import MIG_DISABLED
 NO_NODE = "no node could take part"
 MAX_REASON = 300  # characters
 MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
-# Jobs of one rank per node whose ranks do not meet.
-WITHOUT_MEETING = (peer_ports.JOB, paddle_run_check.JOB)
 REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -166,7 +164,7 @@ class JobRunner:
             },
             site_environment={node: each.environment for node, each in settings.items() if each.environment},
             secret=secret,
-            meets_first=bool(secret) and job not in WITHOUT_MEETING,
+            through_first=bool(secret) and job not in (peer_ports.JOB, paddle_run_check.JOB),
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

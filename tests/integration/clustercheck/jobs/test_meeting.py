@@ -10,6 +10,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,8 +142,17 @@ def meet_hostile(
         (b"[" * 60_000, None),
         (b"\xff", None),
         (b"", None),
+        (b'{"name": "\\ud800"}', None),
     ],
-    ids=["numbers that grow", "letters that grow", "digits", "deep", "no text", "nothing"],
+    ids=[
+        "numbers that grow",
+        "letters that grow",
+        "digits",
+        "deep",
+        "no text",
+        "nothing",
+        "half a character",
+    ],
 )
 def test_what_one_rank_says_reaches_the_others_as_it_is_and_ends_none(says: bytes, understood: Any) -> None:
     found = meet_hostile(
@@ -180,6 +190,42 @@ def test_who_drips_keeps_no_rank_from_showing_that_it_waits(monkeypatch: pytest.
     assert all(count > 5 for count in meet_hostile(honest, drip))
 
 
+def test_who_does_not_read_is_missed_by_all_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "SEND_S", 0.5, raising=False)
+    listen, says, over = meeting.listen, "x" * 60_000, threading.Barrier(3)
+
+    def listen_with_little_room(address: str, port: int) -> socket.socket:
+        listener = listen(address, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(meeting, "listen", listen_with_little_room)
+
+    def honest(group: meeting.Meeting) -> Any:
+        heard = group.exchange(says, len, 60)
+        with pytest.raises((meeting.MeetingError, OSError), match="a peer disconnected"):
+            group.exchange(says, len, 60)
+        group.close()
+        over.wait(60)
+        return heard
+
+    def stay(line: meeting.Connection) -> None:
+        line.send(says)
+        over.wait(120)
+
+    assert meet_hostile(honest, stay) == [[len(says)] * 3] * 2
+
+
+def test_work_of_its_own_is_no_progress_among_peers(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress")
+    progress.set_phase("joining", collective=True)
+    before = progress.counter
+    progress.set_phase("measuring alone")
+    assert progress.counter == before
+    progress.set_phase("waiting for the others", collective=True)
+    assert progress.counter == before + 1
+
+
 def test_a_rank_that_waits_shows_it_without_progress(tmp_path: Path) -> None:
     progress = Progress(tmp_path / "progress")
     progress.set_phase("meeting", collective=True)
@@ -208,9 +254,10 @@ def test_each_two_ranks_have_a_key_that_no_other_has() -> None:
         b"\xff\n",
         b"7\n",
         b"null\n",
+        b'{"what": "\\ud800", "proof": ""}\n',
         b"",
     ],
-    ids=["long", "deep", "not ASCII", "no text", "a number", "null", "silent"],
+    ids=["long", "deep", "not ASCII", "no text", "a number", "null", "half a character", "silent"],
 )
 def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
     door, port = lone_door()
@@ -224,6 +271,28 @@ def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
         # One after another the silent ones would take 40 times as long as each may.
         came = door.next(2 * meeting.TICK_S)
         assert came is not None and came[1] == "1"
+
+
+@pytest.mark.parametrize(
+    "nonce",
+    [b'"\\ud800"', b"[" * 900 + b"]" * 900, b"9" * 5_000, b'"' + b"a" * 33 + b'"', b"null", b"\xff"],
+    ids=["half a character", "deep", "digits", "long", "null", "no text"],
+)
+def test_whatever_a_listener_asks_for_is_a_peers_error(nonce: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "RETRY_S", 0.01)
+    with contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def ask() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.sendall(nonce + b"\n")
+                connection.recv(1024)
+
+        asked = pool.submit(ask)
+        with pytest.raises(meeting.MeetingError, match=r"cannot be reached: (a|.* from a) peer"):
+            meeting.connect(ADDRESSES[0], listener.getsockname()[1], "s3cret", "1", 0)
+        asked.result(60)
 
 
 def test_a_closed_door_leaves_its_port() -> None:
@@ -343,6 +412,36 @@ def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> No
     assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in first["across"]["all_reduce"]["command"]
     assert second["across"] == {}
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+
+
+def counters(tmp_path: Path) -> set[int]:
+    """How often each rank waited for the others, as the launcher reads it."""
+    files = sorted(tmp_path.glob("node*/rank-*.progress"))
+    assert len(files) == 2
+    return {json.loads(file.read_text(encoding="utf-8"))["counter"] for file in files}
+
+
+def test_who_starts_mpi_or_has_more_gpus_is_not_ahead_of_the_others(tmp_path: Path) -> None:
+    """Else who waits as all others do would seem to hold them up."""
+    programs = {"all_reduce_perf": PERF, "all_gather_perf": PERF, "mpirun": "exit 0"}
+    programs["nvidia-smi"] = '[ $HERE = node0 ] && echo "GPU 1: A100"; echo "GPU 0: A100"'
+    programs["all_reduce_perf_mpi"] = programs["all_gather_perf_mpi"] = PERF
+    asked = {**ASKED, "collectives": ["all_reduce", "all_gather"]}
+    first, second = ranks(tmp_path, programs, asked)
+    assert (len(first["within"]), len(second["within"]), len(first["across"])) == (2, 0, 2)
+    assert len(counters(tmp_path)) == 1
+
+
+def test_rank_0_waits_with_the_others_while_mpi_runs(tmp_path: Path) -> None:
+    """So is_even holds for all of them, whoever keeps its programs from ending."""
+    progress = "cat $(ls -d $PWD/*.progress) > $SEEN"
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": progress}
+    programs["nvidia-smi"] = 'echo "GPU 0: A100"'
+    ranks(tmp_path, programs)
+    meanwhile = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
+    assert (meanwhile["phase"], meanwhile["collective"]) == ("nccl-tests across nodes", True)
+    # Then all wait twice more, at the end.
+    assert counters(tmp_path) == {meanwhile["counter"] + 2}
 
 
 def test_variables_of_the_settings_reach_the_programs_on_every_node(tmp_path: Path) -> None:
@@ -522,6 +621,13 @@ def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: P
     assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0), ("server", 1, 0, 0), ("server", 1, 1, 0)]
     assert [entry["role"] for entry in second["writes"]] == ["server", "server", "client", "client"]
     assert "190." in first["writes"][1]["text"]
+
+
+def test_who_has_more_ports_is_not_ahead_of_the_others(tmp_path: Path) -> None:
+    programs, asked = perftest(tmp_path)
+    first, second = asked["ports"]
+    ranks(tmp_path, programs, {**asked, "ports": [first, second[:1]]}, job="rdma_write")
+    assert len(counters(tmp_path)) == 1
 
 
 def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(tmp_path: Path) -> None:
