@@ -50,7 +50,7 @@ def explain_no_room(path: Path, size_bytes: int) -> str:
 
 
 def measure_place(
-    world: nccl_tests.Measuring, path: Path, name: str, size_bytes: int, output: Path
+    world: nccl_tests.MeetingWorld, path: Path, name: str, size_bytes: int, output: Path
 ) -> dict[str, Any]:
     """What fio said of one file system, or the reason (``unable``) why it did not run."""
     own = path / f"{PREFIX}{name}"

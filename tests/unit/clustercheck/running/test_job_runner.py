@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 
 import pytest
+from tests.support.validation_in_memory import FakeLauncher
 
 from clustercheck.jobs import nccl_tests
 from clustercheck.running.job_runner import JobRunner
 from clustercheck.running.suites import load
 from clustercheck.samples import sample
-from tests.support.validation_in_memory import FakeLauncher
 
 
 @pytest.mark.parametrize("job", ["rdma_write", "cpu_stream", "storage_io", "run_check", "peer_ports"])

@@ -121,7 +121,7 @@ def test_what_a_host_says_of_its_disk_is_a_number_or_nothing(said: str, free: in
             for proxy in ("http://[zz]", "http://[::1", "http://a..b:1", "http://x:99999999", "http://")
         ),
     ],
-    ids=str,
+    ids=lambda each: str(each) if isinstance(each, dict) else each.__name__,
 )  # fmt: skip
 def test_a_value_of_another_kind_is_refused_also_where_a_template_makes_it(
     tmp_path: Path, more: dict[str, Any], asks: Callable[[Inventory], object]
