@@ -156,14 +156,14 @@ def run_program(
     file: Path,
     *,
     environment: Mapping[str, str] | None = None,
-    directory: Path | None = None,
+    files: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Run one program until it ends or its time limit; returns its output."""
+    """Run one program until it ends or its time limit; returns its output. ``files`` stay open for it."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})}, cwd=directory, start_new_session=True,
+            env={**os.environ, **(environment or {})}, pass_fds=files, start_new_session=True,
         )  # fmt: skip
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:

@@ -1,8 +1,9 @@
 """fio on declared file systems: writes files, reads them back and compares the checksum of every block.
 
 Only in a directory of this node's own that it makes there and removes, never more than the given size, and
-only where ten times as much is free. Reading back goes past the page cache where the file system can do that
-(O_DIRECT).
+only where ten times as much is free. Who else writes to that file system can exchange any name there, so fio
+opens the files that were made here by their descriptors. Reading back goes past the page cache where the file
+system can do that (O_DIRECT).
 """
 
 from __future__ import annotations
@@ -28,14 +29,42 @@ PREFIX = ".clusterctl-storage-"
 join = nccl_tests.join
 
 
-def make_command(size_bytes: int, output: Path, *, direct: bool) -> list[str]:
-    """Files in the working directory, verified once they are written; the first bad block ends it."""
-    return [
-        PROGRAM, "--name=clusterctl", "--directory=.", "--rw=write", f"--bs={BLOCK}",
-        f"--size={size_bytes // FILES}", f"--numjobs={FILES}", "--group_reporting", "--ioengine=psync",
-        "--end_fsync=1", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", f"--direct={int(direct)}",
-        "--output-format=json", f"--output={output}",
+def make_command(size_bytes: int, output: Path, files: Sequence[int], *, direct: bool) -> list[str]:
+    """Open files, each of a process, verified once they are written; the first bad block ends it."""
+    words = [
+        PROGRAM, "--rw=write", f"--bs={BLOCK}", f"--size={size_bytes // FILES}", "--group_reporting",
+        "--ioengine=psync", "--end_fsync=1", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1",
+        f"--direct={int(direct)}", "--output-format=json", f"--output={output}",
     ]  # fmt: skip
+    for file in files:
+        words += ["--name=clusterctl", f"--filename=/proc/self/fd/{file}"]
+    return words
+
+
+def make_files(own: Path, size_bytes: int) -> list[int]:
+    """New files in that directory, open: no link is followed on the way. Raises OSError.
+
+    They have their size, as fio removes a shorter file to make it anew.
+    """
+    directory = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    files: list[int] = []
+    try:
+        for number in range(FILES):
+            files.append(os.open(f"clusterctl.{number}", flags, 0o600, dir_fd=directory))
+            os.ftruncate(files[-1], size_bytes // FILES)
+    except OSError:
+        close_files(files)
+        raise
+    finally:
+        os.close(directory)
+    return files
+
+
+def close_files(files: Sequence[int]) -> None:
+    """Close them."""
+    for file in files:
+        os.close(file)
 
 
 def explain_no_room(path: Path, size_bytes: int) -> str:
@@ -53,7 +82,7 @@ def measure_place(
     world: nccl_tests.MeetingWorld, path: Path, name: str, size_bytes: int, output: Path
 ) -> dict[str, Any]:
     """What fio said of one file system, or the reason (``unable``) why it did not run."""
-    own = path / f"{PREFIX}{name}"
+    own, files = path / f"{PREFIX}{name}", list[int]()
     try:
         if why := explain_no_room(path, size_bytes):
             return {"unable": why}
@@ -63,15 +92,20 @@ def measure_place(
     except OSError as error:
         return {"unable": f"{type(error).__name__}: {error.strerror}"}
     try:
+        try:
+            files = make_files(own, size_bytes)
+        except OSError as error:
+            return {"unable": f"{type(error).__name__}: {error.strerror}"}
         for direct in (True, False):
-            words = make_command(size_bytes, output, direct=direct)
+            words = make_command(size_bytes, output, files, direct=direct)
             output.unlink(missing_ok=True)
             world.set_phase(f"{PROGRAM} in {path}")
-            found = nccl_tests.run_program(world, words, output, directory=own)
+            found = nccl_tests.run_program(world, words, output, files=files)
             if found["exit_code"] in (0, None) or "support direct=1" not in found["text"]:
                 break
         return {**found, "unable": "", "direct": direct}
     finally:
+        close_files(files)
         shutil.rmtree(own, ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -539,8 +540,9 @@ def test_the_first_node_says_where_all_meet(tmp_path: Path) -> None:
 # It writes its files and its result, as fio does; O_DIRECT is refused where the file says so.
 FIO = """case "$*" in *--direct=1*) [ -e "$SEEN" ] && { echo "fio: looks like your file system does not \
 support direct=1/buffered=0"; exit 1; };; esac
-for word in "$@"; do case $word in --output=*) out=${word#--output=};; esac; done
-touch clusterctl.0.0 && pwd >> "$HERE.places"; echo "{}" > "$out\""""
+for word in "$@"; do
+  case $word in --output=*) out=${word#--output=};; --filename=*) echo written > "${word#--filename=}";; esac
+done; echo "{}" > "$out\""""
 
 
 def storage(tmp_path: Path, size: int = 1 << 20, fio: str = FIO) -> Any:
@@ -573,15 +575,37 @@ def test_a_file_system_without_room_is_not_written_to(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_fio_wrote_is_removed(tmp_path: Path) -> None:
-    first, _ = storage(tmp_path, fio="touch clusterctl.0.0; kill -9 $$")
+    first, _ = storage(tmp_path, fio="kill -9 $$")
     assert first["places"]["/data"]["exit_code"] == -9
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
 
 
+def test_fio_writes_to_its_files_also_where_another_puts_links_in_their_place(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept", encoding="ascii")
+    exchange = f"""for own in {tmp_path}/shared/.clusterctl-storage-*; do
+  mv "$own" "$own.away" && mkdir "$own" && ln -sf {precious} "$own/clusterctl.0"
+done 2>/dev/null
+"""
+    first, second = storage(tmp_path, fio=exchange + FIO)
+    assert first["places"]["/data"]["exit_code"] == second["places"]["/data"]["exit_code"] == 0
+    assert precious.read_text(encoding="ascii") == "kept"
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_the_real_fio_writes_and_verifies_open_files(tmp_path: Path) -> None:
+    first, second = storage(tmp_path, size=1 << 24, fio=f'exec {shutil.which("fio")} "$@"')
+    for said in (first["places"]["/data"], second["places"]["/data"]):
+        assert said["exit_code"] == 0, said["text"]
+        (job,) = json.loads(said["json"])["jobs"]
+        assert (job["error"], job["write"]["io_bytes"], job["read"]["io_bytes"]) == (0, 1 << 24, 1 << 24)
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
+
+
 def test_an_image_without_fio_is_reported(tmp_path: Path) -> None:
-    for verdict in ranks(
-        tmp_path, {"true": "true"}, {**ASKED, "places": [], "size_bytes": 1}, job="storage_io"
-    ):
+    nothing = {"PATH": str(tmp_path / "bin")}
+    asked = {**ASKED, "places": [], "size_bytes": 1}
+    for verdict in ranks(tmp_path, {"true": "true"}, asked, job="storage_io", variables=(nothing, nothing)):
         assert (verdict["without"], verdict["places"]) == ("the image has no fio", {})
 
 

@@ -157,6 +157,21 @@ def test_a_rank_aborted_for_a_lost_peer_is_not_a_suspect(cause):
     assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
+def test_who_aborts_for_what_another_sends_is_not_the_one_that_failed():
+    """As gloo does where a rank reduces more elements than the others."""
+    reducing = at("all-reduce of 8 bytes, first result", 3, collective=True)
+    log = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at "
+        "/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 4000 vs 8"
+    )
+    honest = [
+        rank(0, end={**ENDED, "exit_code": -6}, progress=reducing, log_tail=log, arrival=0),
+        rank(2, verdict=lost_its_peers(), end=FAILED, progress=reducing, arrival=1),
+    ]
+    _, first = judge_group([*honest, rank(1, verdict=GOOD, end=ENDED, arrival=2)], False)
+    assert first is not None and first.node == "gpu02"
+
+
 def test_a_rank_that_was_killed_is_no_witness():
     stopped = {**TOLD, "exit_code": -6, "state": "T"}
     meeting = at("all-reduce", 3, collective=True)
