@@ -40,7 +40,7 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
         return {**verdict, "gpus": gpus}
     file, log = Path("loopback.json").absolute(), Path("loopback.nccl").absolute()
     words = nccl_tests.make_command(PROGRAM, arguments, gpus, file)
-    phase = f"{PROGRAM} on {gpus} GPUs over the loopback of the RDMA adapters"
+    world.set_phase(f"{PROGRAM} on {gpus} GPUs over the loopback of the RDMA adapters")
     environment = {**ENVIRONMENT, "NCCL_DEBUG_FILE": str(log)}
-    found = nccl_tests.run_program(world, phase, words, file, environment=environment)
+    found = nccl_tests.run_program(world, words, file, environment=environment)
     return {**verdict, "gpus": gpus, "run": found, "nccl_log": nccl_tests.read_output(log)}

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -34,12 +35,9 @@ T = TypeVar("T")
 
 
 class Measuring(Protocol):
-    """What runs a program: its arguments, and where it records progress."""
+    """What runs a program: its arguments, and where it shows that it runs."""
 
     arguments: Mapping[str, Any]
-
-    def set_phase(self, phase: str, *, collective: bool = False) -> None:
-        """Record the phase of this rank."""
 
     def beat(self) -> None:
         """Show that this rank still waits."""
@@ -83,15 +81,25 @@ class MeetingWorld:
         None stands for a value that it raises TypeError or ValueError for.
         """
         self.set_phase(phase, collective=True)
-        return self.meeting.exchange(value, read, float(self.arguments["limit_s"]), self.beat)
+        return self._exchange(value, read)
 
     def wait(self, phase: str) -> None:
         """Wait until every node is here."""
         self.exchange(None, phase, lambda _value: None)
 
+    @contextmanager
+    def together(self, phase: str) -> Iterator[None]:
+        """One phase of all nodes, at the end of which each waits for the others, whatever it did in it."""
+        self.set_phase(phase, collective=True)
+        yield
+        self._exchange(None, lambda _value: None)
+
     def barrier(self) -> None:
         """Wait until every node is here, at the end."""
         self.wait("done, waiting for the others")
+
+    def _exchange(self, value: Any, read: Callable[[Any], T]) -> list[T | None]:
+        return self.meeting.exchange(value, read, float(self.arguments["limit_s"]), self.beat)
 
 
 def join(progress: Progress) -> MeetingWorld:
@@ -144,7 +152,6 @@ def make_command(program: str, arguments: Mapping[str, Any], gpus_a_process: int
 
 def run_program(
     world: Measuring,
-    phase: str,
     words: Sequence[str],
     file: Path,
     *,
@@ -153,7 +160,6 @@ def run_program(
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
-    world.set_phase(phase, collective=True)
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
@@ -258,7 +264,8 @@ def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for name in arguments["collectives"] if own.gpus > 1 else ():
         file = Path(f"within-{name}.json").absolute()
         words = make_command(f"{name}_perf", arguments, own.gpus, file)
-        within[name] = run_program(world, f"{name}_perf on {own.gpus} GPUs", words, file)
+        world.set_phase(f"{name}_perf on {own.gpus} GPUs")
+        within[name] = run_program(world, words, file)
     alone = "only one node takes part" if world.size == 1 else ""
     lacking = [node.lacks or node.lacks_mpi for node in nodes]
     without_mpi = "; ".join(sorted(set(lacking)))[: 4 * MAX_REASON] if all(lacking) else alone
@@ -276,17 +283,18 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
     starter = meeting.CommandServer(world.address, world.port, world.keys["0"]) if world.rank else None
     try:
         world.wait("getting ready for Open MPI")
-        for name in arguments["collectives"] if not world.rank else ():
-            file = Path(f"across-{name}.json").absolute()
-            program = make_command(f"{name}_perf_mpi", arguments, 1, file)
-            environment = make_mpi_environment(nodes)
-            total = sum(node.gpus for node in nodes)
-            hosts = ",".join(f"{host}:{node.gpus}" for (host, _), node in zip(world.endpoints, nodes))
-            words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(total), "--host", hosts]
-            words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
-            phase = f"{name}_perf on {total} GPUs of {len(nodes)} nodes"
-            found[name] = run_program(world, phase, [*words, *program], file, environment=environment)
-        world.wait("nccl-tests across nodes")
+        # Rank 0 is where the others wait for it: it has no more phases than they, and is not behind.
+        with world.together("nccl-tests across nodes"):
+            for name in arguments["collectives"] if not world.rank else ():
+                file = Path(f"across-{name}.json").absolute()
+                program = make_command(f"{name}_perf_mpi", arguments, 1, file)
+                total = sum(node.gpus for node in nodes)
+                hosts = ",".join(f"{host}:{node.gpus}" for (host, _), node in zip(world.endpoints, nodes))
+                words = ["mpirun", "--allow-run-as-root", "--bind-to", "none"]
+                words += ["-np", str(total), "--host", hosts]
+                words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
+                environment = make_mpi_environment(nodes)
+                found[name] = run_program(world, [*words, *program], file, environment=environment)
     finally:
         if starter is not None:
             starter.close()

@@ -96,7 +96,8 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     together = sum(processes)
     samples = int(arguments["samples"]) * together - 1
     words = make_command(world, master, processes[world.rank], directory, {**arguments, "samples": samples})
-    found = nccl_tests.run_program(world, "paddle.distributed.launch", words, directory / "launch")
+    world.set_phase("paddle.distributed.launch", collective=True)
+    found = nccl_tests.run_program(world, words, directory / "launch")
     return {
         "ok": True,
         "because": "",

@@ -23,7 +23,11 @@ from typing import Any
 
 
 class Progress:
-    """The phase of this rank, in a file that outlives it: it shows which rank is behind when a job hangs."""
+    """The phase of this rank, in a file that outlives it: it shows which rank is behind when a job hangs.
+
+    Its counter is how often this rank began to wait for its peers: of work of their own, ranks have more or
+    less.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -34,7 +38,7 @@ class Progress:
 
     def set_phase(self, phase: str, *, collective: bool = False) -> None:
         """Record a phase. ``collective``: this rank now waits for its peers."""
-        self.counter += 1
+        self.counter += collective
         self.phase, self.collective = phase, collective
         self._write()
 

@@ -75,11 +75,12 @@ def run(world: NodeWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     limit_s = float(arguments["limit_each_s"]) / (1 + len(devices))
     world.arguments = {**arguments, "limit_each_s": limit_s}
     phase, command = "paddle.utils.run_check()", make_command()
-    found = nccl_tests.run_program(world, phase, command, Path("run-check"))
+    world.set_phase(phase)
+    found = nccl_tests.run_program(world, command, Path("run-check"))
     instances = []
     for profile, device in devices.items():
         own = {"CUDA_VISIBLE_DEVICES": device}
-        inside = f"{phase} inside MIG {profile}"
-        ended = nccl_tests.run_program(world, inside, command, Path(f"run-check-{profile}"), environment=own)
+        world.set_phase(f"{phase} inside MIG {profile}")
+        ended = nccl_tests.run_program(world, command, Path(f"run-check-{profile}"), environment=own)
         instances.append({"profile": profile, "device": device, **ended})
     return {"ok": True, "because": "", "check": found, "instances": instances}

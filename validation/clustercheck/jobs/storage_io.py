@@ -50,7 +50,7 @@ def explain_no_room(path: Path, size_bytes: int) -> str:
 
 
 def measure_place(
-    world: nccl_tests.Measuring, path: Path, name: str, size_bytes: int, output: Path
+    world: nccl_tests.MeetingWorld, path: Path, name: str, size_bytes: int, output: Path
 ) -> dict[str, Any]:
     """What fio said of one file system, or the reason (``unable``) why it did not run."""
     own = path / f"{PREFIX}{name}"
@@ -66,7 +66,8 @@ def measure_place(
         for direct in (True, False):
             words = make_command(size_bytes, output, direct=direct)
             output.unlink(missing_ok=True)
-            found = nccl_tests.run_program(world, f"{PROGRAM} in {path}", words, output, directory=own)
+            world.set_phase(f"{PROGRAM} in {path}")
+            found = nccl_tests.run_program(world, words, output, directory=own)
             if found["exit_code"] in (0, None) or "support direct=1" not in found["text"]:
                 break
         return {**found, "unable": "", "direct": direct}

@@ -143,7 +143,15 @@ def meet_hostile(
         (b"", None),
         (b'{"name": "\\ud800"}', None),
     ],
-    ids=["numbers that grow", "letters that grow", "digits", "deep", "no text", "nothing", "half a character"],
+    ids=[
+        "numbers that grow",
+        "letters that grow",
+        "digits",
+        "deep",
+        "no text",
+        "nothing",
+        "half a character",
+    ],
 )
 def test_what_one_rank_says_reaches_the_others_as_it_is_and_ends_none(says: bytes, understood: Any) -> None:
     found = meet_hostile(
@@ -179,6 +187,16 @@ def test_who_drips_keeps_no_rank_from_showing_that_it_waits(monkeypatch: pytest.
             time.sleep(0.02)
 
     assert all(count > 5 for count in meet_hostile(honest, drip))
+
+
+def test_work_of_its_own_is_no_progress_among_peers(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress")
+    progress.set_phase("joining", collective=True)
+    before = progress.counter
+    progress.set_phase("measuring alone")
+    assert progress.counter == before
+    progress.set_phase("waiting for the others", collective=True)
+    assert progress.counter == before + 1
 
 
 def test_a_rank_that_waits_shows_it_without_progress(tmp_path: Path) -> None:
@@ -369,6 +387,36 @@ def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> No
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
 
 
+def counters(tmp_path: Path) -> set[int]:
+    """How often each rank waited for the others, as the launcher reads it."""
+    files = sorted(tmp_path.glob("node*/rank-*.progress"))
+    assert len(files) == 2
+    return {json.loads(file.read_text(encoding="utf-8"))["counter"] for file in files}
+
+
+def test_who_starts_mpi_or_has_more_gpus_is_not_ahead_of_the_others(tmp_path: Path) -> None:
+    """Else who waits as all others do would seem to hold them up."""
+    programs = {"all_reduce_perf": PERF, "all_gather_perf": PERF, "mpirun": "exit 0"}
+    programs["nvidia-smi"] = '[ $HERE = node0 ] && echo "GPU 1: A100"; echo "GPU 0: A100"'
+    programs["all_reduce_perf_mpi"] = programs["all_gather_perf_mpi"] = PERF
+    asked = {**ASKED, "collectives": ["all_reduce", "all_gather"]}
+    first, second = ranks(tmp_path, programs, asked)
+    assert (len(first["within"]), len(second["within"]), len(first["across"])) == (2, 0, 2)
+    assert len(counters(tmp_path)) == 1
+
+
+def test_rank_0_waits_with_the_others_while_mpi_runs(tmp_path: Path) -> None:
+    """So is_even holds for all of them, whoever keeps its programs from ending."""
+    progress = "cat $(ls -d $PWD/*.progress) > $SEEN"
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": progress}
+    programs["nvidia-smi"] = 'echo "GPU 0: A100"'
+    ranks(tmp_path, programs)
+    meanwhile = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
+    assert (meanwhile["phase"], meanwhile["collective"]) == ("nccl-tests across nodes", True)
+    # Then all wait twice more, at the end.
+    assert counters(tmp_path) == {meanwhile["counter"] + 2}
+
+
 def test_variables_of_the_settings_reach_the_programs_on_every_node(tmp_path: Path) -> None:
     """Those of one value by mpirun's -x; of what differs, each node's daemon has its own."""
     perf = f'{PERF}\necho "$NCCL_IB_HCA $NCCL_IB_TC $OMPI_MCA_pml"'
@@ -546,6 +594,13 @@ def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: P
     assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0), ("server", 1, 0, 0), ("server", 1, 1, 0)]
     assert [entry["role"] for entry in second["writes"]] == ["server", "server", "client", "client"]
     assert "190." in first["writes"][1]["text"]
+
+
+def test_who_has_more_ports_is_not_ahead_of_the_others(tmp_path: Path) -> None:
+    programs, asked = perftest(tmp_path)
+    first, second = asked["ports"]
+    ranks(tmp_path, programs, {**asked, "ports": [first, second[:1]]}, job="rdma_write")
+    assert len(counters(tmp_path)) == 1
 
 
 def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(tmp_path: Path) -> None:
