@@ -19,5 +19,6 @@ def test_a_rank_that_lost_its_peer_lost_the_first_one_only_where_they_meet(job: 
     runner = JobRunner(load("full"), launcher, lambda event: None, "paddle")
     runner.run_without_framework(sample.healthy(2), job, ["gpu01", "gpu02"])
     meets = importlib.import_module(f"clustercheck.jobs.{job}").join is nccl_tests.join
-    assert launcher.jobs[0].through_first == meets
-    assert launcher.jobs[0].secret
+    (spec,) = launcher.jobs + launcher.connections
+    assert spec.through_first == meets
+    assert spec.secret
