@@ -122,7 +122,18 @@ def test_all_arguments_that_our_modules_do_not_log_have_such_a_name():
     assert {name for name in named if not secret.search(name)} <= {"http_proxy", "https_proxy"}
 
 
-@pytest.mark.parametrize("invocation", ["x", ["x"], 1, None, {"module_args": "x"}])
+def nested(depth):
+    found = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "invocation",
+    ["x", ["x"], 1, None, {"module_args": "x"}, {"module_args": {"files": nested(100_000)}}],
+    ids=["text", "list", "number", "none", "arguments", "deep"],
+)
 def test_an_invocation_of_any_form_leaves_the_log_complete(invocation, tmp_path):
     path = tmp_path / "calls.jsonl"
     told_by = plugin_that_writes(path)
