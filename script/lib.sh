@@ -90,7 +90,7 @@ lab_packages() { # the tools of the lab, and an engine where none answers
 }
 
 test_packages() { # the programs of the ordinary tests
-    apt_install skopeo openssl gnupg apt-utils dpkg-dev gcc
+    apt_install skopeo openssl gnupg apt-utils dpkg-dev gcc fio
     apt_install dnf dnf-plugins-core rpm createrepo-c # for the roles on RHEL 9
 }
 

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import io
+import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +21,7 @@ from urllib.parse import urlsplit
 # As many as Go's client follows, and with it Docker's.
 MAX_REDIRECTS = 10
 CHUNK = 1 << 20
+CUT_S = 2.0  # after the deadline, which a read keeps otherwise
 
 
 class Deadline:
@@ -168,6 +172,15 @@ class _Clocked(io.RawIOBase):
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline, stalled_s: float | None) -> None:
         self._raw, self._sock, self._deadline, self._stalled_s = raw, sock, deadline, stalled_s
+        # Within OpenSSL one read goes on for as long as messages come that are no data.
+        self._cut = threading.Timer(deadline.left() + CUT_S, self._shut_down)
+        self._cut.daemon = True
+        self._cut.start()
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            # Not SSLSocket's own: another thread reads there.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def readable(self) -> bool:
         """It is read, and nothing else."""
@@ -184,5 +197,6 @@ class _Clocked(io.RawIOBase):
 
     def close(self) -> None:
         """End it with the answer."""
+        self._cut.cancel()
         self._raw.close()
         super().close()

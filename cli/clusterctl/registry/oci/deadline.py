@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import socket
 import ssl
 import threading
 import time
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import httpcore
 import httpx
+
+from clusterctl.registry.oci.cutting import Cutter
 
 # A small document: a manifest, a configuration, a token, a page of a list, or the start of a blob.
 ANSWER_S = 120.0
@@ -23,6 +27,11 @@ WRITE_BYTES = 256 << 10
 # At most so much in one piece, where it has come already: a TLS record alone has 16 KiB.
 READ_BYTES = 1 << 20
 TLS_RECORD_BYTES = 16 << 10
+# After a read should have ended by itself.
+CUT_S = 2.0
+# Of one name that are tried: an answer of DNS has room for thousands.
+MAX_ADDRESSES = 16
+CUTTER = Cutter()
 
 _end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
 
@@ -83,8 +92,18 @@ class _Backend:
     def __init__(self, usual: Any) -> None:
         self._usual = usual
 
-    def connect_tcp(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
-        return _Stream(self._usual.connect_tcp(*place, timeout=_least(timeout), **more))
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **more: Any) -> _Stream:
+        end = now() + (math.inf if timeout is None else timeout)
+        failed: Exception | None = None
+        for address in _addresses(host, port):
+            left = _least(None if math.isinf(end) else max(0.0, end - now()))
+            if left == 0:
+                break
+            try:
+                return _Stream(self._usual.connect_tcp(address, port, timeout=left, **more))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed or httpcore.ConnectTimeout("no address of it answers in time")
 
     def connect_unix_socket(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
         return _Stream(self._usual.connect_unix_socket(*place, timeout=_least(timeout), **more))
@@ -100,7 +119,8 @@ class _Stream:
         self._usual = usual
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=_least(timeout))
+        with self._in_time(left := _least(timeout)):
+            found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=left)
         return b"".join((found, *self._already_here(READ_BYTES - len(found)))) if found else found
 
     def _already_here(self, most: int) -> Iterator[bytes]:
@@ -119,18 +139,39 @@ class _Stream:
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         view = memoryview(buffer)
         for start in range(0, len(view), WRITE_BYTES):
-            self._usual.write(view[start : start + WRITE_BYTES], timeout=_least(timeout))
+            with self._in_time(left := _least(timeout)):
+                self._usual.write(view[start : start + WRITE_BYTES], timeout=left)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> _Stream:
-        return _Stream(self._usual.start_tls(ssl_context, server_hostname, _least(timeout)))
+        with self._in_time(left := _least(timeout)):
+            return _Stream(self._usual.start_tls(ssl_context, server_hostname, left))
+
+    @contextlib.contextmanager
+    def _in_time(self, seconds: float | None) -> Iterator[None]:
+        """Cut the connection where a read, a write or a handshake goes on beyond its time limit."""
+        connection = self._usual.get_extra_info("socket")
+        if seconds is None or not isinstance(connection, socket.socket):
+            yield
+            return
+        with CUTTER.after(seconds + CUT_S, connection):
+            yield
 
     def close(self) -> None:
         self._usual.close()
 
     def get_extra_info(self, info: str) -> Any:
         return self._usual.get_extra_info(info)
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    """The first addresses of a name, each once; the name itself where it has none."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return [host]
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))[:MAX_ADDRESSES]
 
 
 def _least(timeout: float | None) -> float | None:

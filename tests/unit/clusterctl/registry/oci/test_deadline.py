@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import socket
 import ssl
 import threading
@@ -80,3 +81,60 @@ def test_a_piece_has_its_bounds(ends: tuple[deadline._Stream, ssl.SSLSocket]) ->
         assert 0 < len(piece) <= READ_BYTES
         got += len(piece)
     sending.join(HELD_S)
+
+
+class Endless:
+    """A read that goes on by itself, as within OpenSSL while messages come that are no data."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def get_extra_info(self, info: str) -> socket.socket | None:
+        return self._connection if info == "socket" else None
+
+    def read(self, _most: int, timeout: float | None = None) -> bytes:
+        self._connection.settimeout(HELD_S)
+        while self._connection.recv(1):
+            pass
+        raise httpcore.ReadError("cut")
+
+
+def test_a_read_that_goes_on_by_itself_is_cut_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CUT_S", 0.05)
+    near, far = socket.socketpair()
+    with near, far:
+        for _ in range(2):  # the thread that cuts serves the next one, too
+            one, other = socket.socketpair()
+            with one, other, within(0.05), pytest.raises(httpcore.ReadError):
+                deadline._Stream(Endless(one)).read(1, timeout=HELD_S)
+        far.sendall(b"x")
+        assert near.recv(1) == b"x"
+
+
+def test_what_ends_in_time_is_not_cut(
+    ends: tuple[deadline._Stream, ssl.SSLSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "CUT_S", 0.0)
+    ours, server = ends
+    server.sendall(b"first")
+    with within(0.2):
+        assert ours.read(TLS_RECORD_BYTES, timeout=HELD_S) == b"first"
+    threading.Event().wait(0.4)
+    server.sendall(b"second")
+    assert ours.read(TLS_RECORD_BYTES, timeout=HELD_S) == b"second"
+
+
+def test_many_addresses_of_one_name_have_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, float]] = []
+
+    class Silent:
+        def connect_tcp(self, host: str, _port: int, timeout: float, **_more: object) -> None:
+            tried.append((host, timeout))
+            raise httpcore.ConnectTimeout("silent")
+
+    found = [(0, 0, 0, "", (f"192.0.2.{number}", 443)) for number in range(200)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: found)
+    with pytest.raises(httpcore.ConnectTimeout):
+        deadline._Backend(Silent()).connect_tcp("many.example", 443, timeout=5.0)
+    assert [host for host, _ in tried] == [f"192.0.2.{number}" for number in range(deadline.MAX_ADDRESSES)]
+    assert all(later <= earlier <= 5.0 for (_, earlier), (_, later) in itertools.pairwise(tried))
