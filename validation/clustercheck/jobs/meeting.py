@@ -22,11 +22,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 CONNECT_S = 30.0
+# All peers read at once when a rank sends to them: they have nothing else to do.
+SEND_S = 10.0
+SENDERS = 32  # peers that are sent to at a time
 TICK_S = 5.0
 MAX_VALUE = 64 * 1024  # bytes of what one rank says
 MAX_PROOF = 1024  # bytes of a stranger's message
@@ -59,10 +63,18 @@ class Connection:
         """Send messages as they are."""
         self.send_bytes(b"".join(line + b"\n" for line in lines))
 
-    def send_bytes(self, some: bytes) -> None:
+    def send_bytes(self, some: bytes, limit_s: float = CONNECT_S) -> None:
         """Send a part of a message, or several of them."""
-        self._socket.settimeout(CONNECT_S)
+        self._socket.settimeout(limit_s)
         self._socket.sendall(some)
+
+    def send_or_end(self, some: bytes) -> None:
+        """Send to a peer that waits for it; one that does not take it in time hears nothing more."""
+        try:
+            self.send_bytes(some, SEND_S)
+        except OSError:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def receive(self, limit_s: float, tick: Callable[[], None] = lambda: None) -> Any:
         """The next message, read. Raises MeetingError."""
@@ -249,8 +261,7 @@ class Meeting:
                 if int(rank) in self._peers:
                     self._peers[int(rank)].close()  # it gave up that connection before it was let in
                 self._peers[int(rank)] = line
-        for peer in self._peers.values():
-            peer.send("all are here")
+        self._send_to_all(b'"all are here"')
 
     def exchange(
         self, value: Any, read: Callable[[Any], T], limit_s: float, tick: Callable[[], None] = lambda: None
@@ -267,14 +278,21 @@ class Meeting:
             lines = [self._hear(0, end, tick) for _ in range(self.size)]
         else:
             lines += [self._hear(rank, end, tick) for rank in range(1, self.size)]
-            for peer in self._peers.values():
-                peer.send_lines(*lines)
+            self._send_to_all(*lines)
         return [_understand(line, read) for line in lines]
 
     def close(self) -> None:
         """Leave."""
         for peer in self._peers.values():
             peer.close()
+
+    def _send_to_all(self, *lines: bytes) -> None:
+        """Send to all peers at once: one that does not read keeps nobody waiting, and is missed when it is
+        to speak next, as all others wait for it."""
+        some = b"".join(line + b"\n" for line in lines)
+        with ThreadPoolExecutor(SENDERS) as pool:
+            for peer in self._peers.values():
+                pool.submit(peer.send_or_end, some)
 
     def _hear(self, rank: int, end: float, tick: Callable[[], None]) -> bytes:
         try:

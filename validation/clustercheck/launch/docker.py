@@ -165,7 +165,7 @@ class DockerLauncher:
         ranks, first = (
             judge_ranks(evidence)
             if spec.alone
-            else judge_group(evidence, is_late, through_first=bool(spec.secret))
+            else judge_group(evidence, is_late, through_first=spec.through_first)
         )
         if not bad:
             return ranks, first, facts

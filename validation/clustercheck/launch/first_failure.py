@@ -18,6 +18,8 @@ PEER_GONE = re.compile(
 )
 # What a library logs when it gives up on a peer and aborts its process.
 GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
+# What a rank says of a peer that is gone, and not just silent.
+DISCONNECTED = re.compile(r"disconnected|connection (closed|reset)|broken pipe", re.I)
 WITNESSES = 2  # nodes: what only one says of how far it came decides nothing for the others
 ENDED_THEMSELVES = (RankState.FAILED, RankState.CRASHED, RankState.LOST_PEER)
 TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that hung
@@ -88,10 +90,12 @@ def judge_group(
     candidates = [*unreachable, *only_hung, *origins]
     if not candidates and is_only:
         master = outcomes.get(0)
-        if through_first and master is not None and master.state is RankState.OK:
-            # Either of the two may have ended their connection.
+        if through_first and master is not None and _may_have_left(master, failed[0]):
+            # Either of the two may have ended their connection. One that others wait with is no suspect.
+            state = RankState.HUNG if waiting else RankState.LOST_PEER
             because = f"{failed[0].node} lost its connection to it"
-            outcomes[0] = replace(master, state=RankState.LOST_PEER, because=because)
+            outcomes[0] = replace(master, state=state, because=because)
+            outcomes[failed[0].rank] = replace(failed[0], state=state if waiting else failed[0].state)
         else:
             candidates = failed
     ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
@@ -183,6 +187,13 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
         return False
     in_collective = bool((item.verdict or {}).get("collective"))
     return not (in_collective and PEER_GONE.search(outcome.because))
+
+
+def _may_have_left(master: RankOutcome, lost: RankOutcome) -> bool:
+    """Whether the first rank may have ended another one's connection, and waited until it was stopped."""
+    if master.state is RankState.KILLED:
+        return DISCONNECTED.search(lost.because) is not None
+    return master.state is RankState.OK
 
 
 def _mark_witnesses(

@@ -34,6 +34,7 @@ class JobSpec:
     ``framework`` is paddle or torch. A node runs at most ``ranks_per_node`` ranks; None means one per GPU.
     ``nccl_log``: collect NCCL's log of its transports from every rank. A node with more GPUs than its
     ``gpu_limits`` is not used. ``secret``: with one rank per node, of it each two ranks' key is made.
+    ``through_first``: ranks are connected to the first one alone.
     """
 
     name: str
@@ -52,6 +53,7 @@ class JobSpec:
     gpu_limits: Mapping[str, int] = field(default_factory=dict)
     site_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     secret: str = field(default="", repr=False)
+    through_first: bool = False
 
     def container_on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Union
 
-from clustercheck.checks import all_reduce
+from clustercheck.checks import all_reduce, paddle_run_check, peer_ports
 from clustercheck.checks.support import nccl
 from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
@@ -164,6 +164,7 @@ class JobRunner:
             },
             site_environment={node: each.environment for node, each in settings.items() if each.environment},
             secret=secret,
+            through_first=bool(secret) and job not in (peer_ports.JOB, paddle_run_check.JOB),
         )
         self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

@@ -10,6 +10,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,32 @@ def test_who_drips_keeps_no_rank_from_showing_that_it_waits(monkeypatch: pytest.
             time.sleep(0.02)
 
     assert all(count > 5 for count in meet_hostile(honest, drip))
+
+
+def test_who_does_not_read_is_missed_by_all_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "SEND_S", 0.5, raising=False)
+    listen, says, over = meeting.listen, "x" * 60_000, threading.Barrier(3)
+
+    def listen_with_little_room(address: str, port: int) -> socket.socket:
+        listener = listen(address, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(meeting, "listen", listen_with_little_room)
+
+    def honest(group: meeting.Meeting) -> Any:
+        heard = group.exchange(says, len, 60)
+        with pytest.raises((meeting.MeetingError, OSError), match="a peer disconnected"):
+            group.exchange(says, len, 60)
+        group.close()
+        over.wait(60)
+        return heard
+
+    def stay(line: meeting.Connection) -> None:
+        line.send(says)
+        over.wait(120)
+
+    assert meet_hostile(honest, stay) == [[len(says)] * 3] * 2
 
 
 def test_work_of_its_own_is_no_progress_among_peers(tmp_path: Path) -> None:

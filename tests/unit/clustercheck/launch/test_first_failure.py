@@ -88,6 +88,19 @@ def test_who_alone_loses_the_first_rank_is_named_with_it():
     assert first is not None and first.node == "gpu03"
 
 
+def test_a_first_rank_that_waits_until_it_is_stopped_is_named_with_whose_connection_ended():
+    waiting = {"end": TOLD, "progress": at("rail 0", 4, collective=True)}
+    lost = {**lost_its_peers(), "because": "MeetingError while rail 0: a peer disconnected (rank 0)"}
+    group = [rank(0, **waiting), rank(1, **waiting), rank(2, verdict=lost, end=FAILED)]
+    outcomes, first = judge_group(group, False, through_first=True)
+    assert first is None
+    assert JobOutcome("job", outcomes, 1.0, first).suspects.keys() == {"gpu01", "gpu03"}
+    # The first rank may itself wait for a third one.
+    late = {**lost, "because": "MeetingError while rail 0: a peer did not answer in time (rank 0)"}
+    _, first = judge_group([*group[:2], rank(2, verdict=late, end=FAILED)], False, through_first=True)
+    assert first is not None and first.node == "gpu03"
+
+
 def test_who_never_came_and_says_that_it_succeeded_failed_first():
     missed = "MeetingError while meeting the other nodes: a peer, rank 1, did not connect within 30 s"
     left = "MeetingError while meeting the other nodes: a peer disconnected"
