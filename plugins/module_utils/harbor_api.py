@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_forms, secret_forms
+
 # Harbor's own default for a request, and a database that is busy with a dump.
 ANSWER_S = 60
 # Of an answer, and of what is said of it.
@@ -144,12 +146,7 @@ class Harbor:
 
     def _public(self, text: str) -> str:
         """Words of Harbor's without the password, in any form in which it was sent or would be quoted."""
-        if self.password:
-            pair = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-            quoted = (json.dumps(self.password)[1:-1], repr(self.password)[1:-1])
-            for form in sorted({pair, self.password, *quoted}, key=len, reverse=True):
-                text = text.replace(form, MASK)
-        return text[:SAID]
+        return mask_forms(text, secret_forms(self.password, self.user), MASK)[:SAID]
 
     def _context(self) -> ssl.SSLContext:
         try:

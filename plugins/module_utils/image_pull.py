@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import DIGEST
 from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch import fetcher
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import forms_in_auth_file, mask_forms
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10
@@ -54,7 +55,9 @@ def look(
     try:
         layers = layers_of(fetcher(repository, client_config, certificates), digest, machine)
     except Exception as error:  # noqa: BLE001 - a registry may answer anything, and the pull says what counts
-        found["unknown"] = f"{type(error).__name__}: {error}"[:200]
+        # Its reason is the registry's own word.
+        secrets = forms_in_auth_file(f"{client_config}/config.json")
+        found["unknown"] = mask_forms(f"{type(error).__name__}: {error}", secrets)[:200]
     else:
         found.update(bytes=sum(layers.values()), layers=layers)
     device, mbps = link(repository.partition("/")[0])

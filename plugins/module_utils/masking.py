@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
 USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s'\"<>]*@")
@@ -15,6 +20,54 @@ SECRET_KEY = re.compile(r"token|passw|secret|credential", re.IGNORECASE)
 def mask_urls(text: str) -> str:
     """The text with the user and password of every URL in it masked."""
     return USERINFO.sub(rf"\1{MASK}@", text)
+
+
+def secret_forms(secret: str, user: str = "") -> frozenset[str]:
+    """A secret in any form in which it is sent or quoted; with its user also both as they are sent."""
+    found = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    found |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    found |= {repr(secret)[1:-1], repr(secret.encode())[2:-1]}
+    if user and secret:
+        found.add(base64.b64encode(f"{user}:{secret}".encode()).decode())
+    return frozenset(found - {""})
+
+
+def forms_in_auth_file(path: str) -> frozenset[str]:
+    """The secrets in a Docker client's file of credentials, in all their forms; none where it has none."""
+    try:
+        auths = json.loads(Path(path).read_text(encoding="utf-8"))["auths"]
+        entries = list(auths.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return frozenset()
+    found: frozenset[str] = frozenset()
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        sent = str(entry.get("auth") or "")
+        try:
+            user, _, secret = base64.b64decode(sent).decode().partition(":")
+        except ValueError:
+            user, secret = "", ""
+        found |= secret_forms(sent) | secret_forms(secret, user)
+        for name in ("password", "identitytoken", "registrytoken"):
+            found |= secret_forms(str(entry.get(name) or ""), str(entry.get("username") or ""))
+    return found
+
+
+def forms_in_url(url: str) -> frozenset[str]:
+    """The password in an address, as a proxy's, in all its forms; none where it has none."""
+    try:
+        parts = urlsplit(url)
+        return secret_forms(unquote(parts.password or ""), unquote(parts.username or ""))
+    except ValueError:
+        return frozenset()
+
+
+def mask_forms(text: str, forms: Iterable[str], mask: str = MASK) -> str:
+    """What a program or server says, without these secrets; the longest first: one may be a part of another."""
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, mask)
+    return text
 
 
 def mask_values(value: Any, name: str = "") -> Any:

@@ -26,6 +26,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest im
     require_digest,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.image_pull import PullProgress, look
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import forms_in_auth_file, mask_forms
 
 DOCUMENTATION = r"""
 module: container_image
@@ -173,8 +174,11 @@ def main() -> None:
         info = image_room.engine_info(docker)
         require_room(module, info, about.get("layers") or {})
     if changed and not module.check_mode:
-        config = ["--config", module.params["client_config"]] if module.params["client_config"] else []
-        rc, err, progress = pull([docker, *config, "pull", reference])
+        directory = module.params["client_config"]
+        config = ["--config", directory] if directory else []
+        rc, said, progress = pull([docker, *config, "pull", reference])
+        # A registry may say the password again.
+        err = mask_forms(said, forms_in_auth_file(f"{directory}/config.json") if directory else ())
         if rc != 0:
             module.fail_json(
                 msg=explain(err, reference, image_room.store(info)),

@@ -13,6 +13,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest im
     find_program,
     require_digest,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import (
+    forms_in_auth_file,
+    forms_in_url,
+    mask_forms,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.skopeo_words import (
     ABSENT,
     NOT_UP,
@@ -83,6 +88,18 @@ def host_of(reference: str) -> str:
     return place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
 
 
+def run(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
+    """Exit code, output and error output of skopeo; of what a registry or proxy says again no secret."""
+    rc, out, err = module.run_command(command, environ_update=proxies(module))
+    secrets: set[str] = set()
+    for name in ("http_proxy", "https_proxy"):
+        secrets |= forms_in_url(module.params.get(name) or "")
+    for name in ("source_auth_file", "destination_auth_file"):
+        if file := module.params.get(name):
+            secrets |= forms_in_auth_file(file)
+    return rc, out, mask_forms(err, secrets)
+
+
 def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
     """Whether the destination has the manifest, by reading it and hashing what it gave.
 
@@ -92,9 +109,7 @@ def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
     auth = ["--authfile", options["destination_auth_file"]] if options["destination_auth_file"] else []
     tls = f"--tls-verify={str(options['destination_tls']).lower()}"
     reference = f"docker://{options['destination']}@{options['digest']}"
-    rc, out, err = module.run_command(
-        [skopeo, "inspect", "--raw", tls, *auth, reference], environ_update=proxies(module)
-    )
+    rc, out, err = run(module, [skopeo, "inspect", "--raw", tls, *auth, reference])
     if rc == 0:
         return is_manifest(out, options["digest"])
     if ABSENT.search(err):
@@ -122,7 +137,7 @@ def copy(module: AnsibleModule, skopeo: str) -> None:
         f"docker://{options['source']}@{options['digest']}",
         f"docker://{options['destination']}{goal}",
     ]
-    rc, _, err = module.run_command(command, environ_update=proxies(module))
+    rc, _, err = run(module, command)
     if rc != 0:
         module.fail_json(
             msg=explain_copy(err, options), code=code_of(err), rc=rc, stderr_lines=err.splitlines()[-20:]
