@@ -64,7 +64,7 @@ def forms_in_url(url: str) -> frozenset[str]:
 
 
 def mask_forms(text: str, forms: Iterable[str], mask: str = MASK) -> str:
-    """What a program or server says, without these secrets; the longest first: one may be a part of another."""
+    """What a program or server says, without these secrets, the longest first: one may be part of another."""
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, mask)
     return text

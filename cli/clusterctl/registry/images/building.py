@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from clustercheck.parse.plain_text import one_line, plain_text
+from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.private_place import private_place
+from clusterctl.engine.bounded_log import BoundedLog
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import saved
 from clusterctl.registry.images.declared import DeclaredImage
@@ -35,6 +38,8 @@ LOOK_S = 60.0
 LAST_LINES = 12
 # Of what an engine says; the last lines of a log are in its last bytes.
 MAX_WORDS = 64 << 10
+# Its end is noticed so late where something else keeps its output open.
+OUTPUT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,13 @@ class Engine:
     def require(self) -> None:
         """Raises ClusterctlError (``images.build-engine``) where none answers."""
         try:
-            done = subprocess.run(
+            done = run_captured(
                 [self.program, "version", "--format", "{{.Server.Version}}"],
-                capture_output=True, text=True, timeout=LOOK_S, check=False,
+                stdin="", timeout_s=LOOK_S, environment=os.environ,
             )  # fmt: skip
             words = (done.stderr.strip().splitlines() or ["no answer"])[-1]
             because = "" if done.returncode == 0 else one_line(words)
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except (OSError, subprocess.TimeoutExpired, OutputTooLongError) as error:
             because = str(error)
         if because:
             raise ClusterctlError(
@@ -94,8 +99,8 @@ class Engine:
         with private_place("clusterctl-build-") as place:
             for name, text in context.items():
                 (place / name).write_text(text, encoding="utf-8")
-            descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "ab") as log:
+            # Programs of the base run in the build, and may print without end.
+            with BoundedLog(self.log) as log:
                 code = _ended(
                     [self.program, "build", "--force-rm", "--tag", tag, str(place)], log, self.limit_s
                 )
@@ -245,10 +250,17 @@ def _end_of(log: Path) -> str:
         return stream.read(MAX_WORDS).decode(errors="replace")
 
 
-def _ended(command: Sequence[str], log: IO[bytes], limit_s: float) -> int:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+def _ended(command: Sequence[str], log: BoundedLog, limit_s: float) -> int:
+    """The exit code of a program whose output goes to the log; 124 where it does not end in time."""
+    end = time.monotonic() + limit_s
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     try:
-        return process.wait(limit_s)
+        assert process.stdout is not None  # noqa: S101 (it was asked for)
+        with closing(process.stdout) as stream:
+            _copy_output(process, stream, log, end)
+        return process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         log.write(f"\nnot done within {limit_s:.0f} s\n".encode())
         return 124
@@ -256,3 +268,16 @@ def _ended(command: Sequence[str], log: IO[bytes], limit_s: float) -> int:
         if process.poll() is None:
             process.kill()
             process.wait(LOOK_S)
+
+
+def _copy_output(process: subprocess.Popen[bytes], stream: IO[bytes], log: BoundedLog, end: float) -> None:
+    """Until the program has ended, though what it started may keep its output open, or its time has."""
+    while time.monotonic() < end:
+        has_ended = process.poll() is not None
+        ready, _, _ = select.select([stream], [], [], 0.0 if has_ended else OUTPUT_S)
+        if ready:
+            if not (chunk := os.read(stream.fileno(), MAX_WORDS)):
+                return
+            log.write(chunk)
+        elif has_ended:
+            return

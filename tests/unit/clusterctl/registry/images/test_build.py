@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from tests.support.image_builds import BASE, NOTEBOOK, A, archive, digest, inventory_of, layer
 
 from clusterctl.cluster.lock import Lock, LockedImage
+from clusterctl.engine.bounded_log import BoundedLog
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import building, gate, recipe, saved
 from clusterctl.registry.images.declared import declared_images
@@ -33,6 +37,48 @@ def test_an_engine_that_saves_nothing_more_is_not_waited_for_for_ever(tmp_path: 
         assert stream.read() == b""
     assert caught.value.code == "images.build-archive"
     assert time.monotonic() - began < 30
+
+
+def engine_of(tmp_path: Path, script: str, limit_s: float = 60.0) -> building.Engine:
+    program = tmp_path / "engine"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return building.Engine(tmp_path / "log", str(program), limit_s)
+
+
+def test_words_of_an_engine_that_are_no_text_are_an_error_as_any_other(tmp_path: Path) -> None:
+    with pytest.raises(ClusterctlError, match="no engine answers") as caught:
+        engine_of(tmp_path, "printf 'no \\377\\376 proxy' >&2; exit 1").require()
+    assert caught.value.code == "images.build-engine"
+
+
+def test_what_a_build_prints_is_kept_up_to_a_size_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        building, "BoundedLog", partial(BoundedLog, max_bytes=10_000, tail_bytes=100), raising=False
+    )
+    printing = engine_of(
+        tmp_path, "echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last; exit 3"
+    )
+    with pytest.raises(ClusterctlError, match=r"exit code 3(?s:.)*last") as caught:
+        printing.build({"Dockerfile": "FROM scratch"}, "a:b")
+    assert caught.value.code == "images.build"
+    text = printing.log.read_text(encoding="utf-8")
+    assert text.startswith("first\n") and "bytes are left out here" in text
+    assert len(text) < 11_000
+
+
+@pytest.mark.parametrize("script", ["exec sleep 600", "while :; do echo more; done"])
+def test_a_build_ends_at_its_limit_whatever_it_prints(script: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterctlError, match=r"exit code 124(?s:.)*not done within"):
+        engine_of(tmp_path, script, limit_s=0.5).build({}, "a:b")
+
+
+def test_what_a_build_leaves_behind_does_not_keep_its_end_waiting(tmp_path: Path) -> None:
+    engine_of(tmp_path, "sleep 600 & echo $! > $0.child; echo done").build({}, "a:b")
+    os.kill(int((tmp_path / "engine.child").read_text(encoding="utf-8")), signal.SIGKILL)
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "done\n"
 
 
 def test_a_build_is_locked_by_its_building_and_by_nothing_else(tmp_path: Path) -> None:
