@@ -102,6 +102,7 @@ class SignatureChecker:
         root = inventory.directory.root
         self._cosign_keys = functools.cache(lambda one: _read_keys(one, root, cosign.read_key))
         self._keyrings = functools.cache(lambda one: _read_keys(one, root, simple_signing.read_keyring))
+        self._gpg_keys = functools.cache(lambda one: _read_keys(one, root, _read_gpg_keys))
         self._built = {(one.name, str(one.source)) for one in declared_images(inventory) if one.built}
         self._locations = signature_lookaside.read(
             cluster_setting(inventory, signature_lookaside.NAME, signature_policy.CODE)
@@ -119,18 +120,20 @@ class SignatureChecker:
     def is_recorded(self, image: LockedImage) -> bool:
         """Whether the lock records a signature for each that the policy demands, by a key that it names.
 
-        Of GPG the kind is compared alone: which fingerprint a keyring has, only gpgv says.
+        Raises ClusterctlError (``images.signature-key``).
         """
         recorded = [one for one in image.signatures if one.signed in (image.digest, image.index)]
         for requirement in self._requirements(image):
             if isinstance(requirement, Reject):
                 return False
-            if isinstance(requirement, SignedBy) and not any(one.kind == "gpg" for one in recorded):
+            if not isinstance(requirement, SignedBy | SigstoreSigned):
+                continue
+            if isinstance(requirement, SignedBy):
+                kind, known = "gpg", frozenset[str]().union(*self._gpg_keys(requirement))
+            else:
+                kind, known = "cosign", {key.fingerprint for key in self._cosign_keys(requirement)}
+            if not any(one.kind == kind and one.key in known for one in recorded):
                 return False
-            if isinstance(requirement, SigstoreSigned):
-                known = {key.fingerprint for key in self._cosign_keys(requirement)}
-                if not any(one.kind == "cosign" and one.key in known for one in recorded):
-                    return False
         return True
 
     def check(self, image: LockedImage, registry: Registry, repository: str) -> SignedImage:
@@ -267,6 +270,10 @@ def checker(inventory: Inventory) -> SignatureChecker | None:
     """The checker of a site that has a policy. Raises ClusterctlError (``settings.signatures``)."""
     policy = signature_policy.read(cluster_setting(inventory, signature_policy.NAME, signature_policy.CODE))
     return SignatureChecker(inventory, policy) if policy else None
+
+
+def _read_gpg_keys(content: bytes) -> frozenset[str]:
+    return simple_signing.key_fingerprints(simple_signing.read_keyring(content))
 
 
 def _read_keys(requirement: KeyRequirement, root: Path, read: Callable[[bytes], T]) -> tuple[T, ...]:

@@ -6,15 +6,20 @@ https://github.com/containers/image/blob/main/docs/containers-signature.5.md
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.private_place import private_place
 from clusterctl.cluster.signature_keys import UnusableKeyError
+from clusterctl.content import shared_module
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.signatures.claim import (
     MAX_CLAIM_BYTES,
@@ -37,6 +42,11 @@ _STATUS = re.compile(r"^\[GNUPG:\] ([A-Z_]+)(?: (.*))?$", re.MULTILINE)
 # The word of VALIDSIG with the hash algorithm, and those that no signature counts with (RFC 9580, 9.5).
 _HASH = 7
 _BROKEN_HASHES = {"1": "MD5", "2": "SHA-1", "3": "RIPEMD-160"}
+V4 = 4
+# By the version of a key (RFC 9580, 5.5.4; 5 is GnuPG's own of 64 digits).
+_FINGERPRINT_OF: Mapping[int, tuple[Callable[[bytes], Any], bytes]] = MappingProxyType(
+    {V4: (hashlib.sha1, b"\x99"), 5: (hashlib.sha256, b"\x9a"), 6: (hashlib.sha256, b"\x9b")}
+)
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}")
 # https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
 _REFUSALS = {
@@ -70,6 +80,22 @@ def read_keyring(content: bytes) -> bytes:
     if not found:
         raise UnusableKeyError("is not an OpenPGP public key that can be read")
     return b"".join(found)
+
+
+def key_fingerprints(keyring: bytes) -> frozenset[str]:
+    """The fingerprints of the primary keys in a keyring, as gpgv names them. Raises UnusableKeyError."""
+    openpgp = shared_module("openpgp_keys")
+    try:
+        primary = [body for kind, body in openpgp.packets(keyring) if kind == openpgp.PUBLIC_KEY and body]
+    except ValueError as error:
+        raise UnusableKeyError(f"is not a file of OpenPGP keys: {error}") from None
+    found = set()
+    for body in primary:
+        length = len(body).to_bytes(2 if body[0] == V4 else 4, "big")
+        made, mark = _FINGERPRINT_OF.get(body[0], (hashlib.sha256, b""))
+        if mark:
+            found.add(made(mark + length + body).hexdigest().upper())
+    return frozenset(found)
 
 
 def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:

@@ -25,6 +25,7 @@ from tests.support.signed_images import (
     put_simple_signature,
 )
 
+from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.signature_keys import UnusableKeyError
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.signatures import checking, lookaside, simple_signing
@@ -61,6 +62,37 @@ def vendors_checker(root: Path, signer: GpgHome, location: str) -> SignatureChec
     (root / "vendor.asc").write_bytes(signer.run("--armor", "--export", "vendor@example.com"))
     wanted = {"type": "signedBy", "keyType": "GPGKeys", "keyPath": "vendor.asc"}
     return checker_of(root, {"default": [wanted]}, images_signatures_lookaside={HOST: location})
+
+
+@pytest.mark.parametrize("armor", [(), ("--armor",)], ids=["binary", "armoured"])
+def test_the_keys_of_a_keyring_are_those_that_gpg_prints(signer: GpgHome, armor: tuple[str, ...]) -> None:
+    listed = signer.run("--with-colons", "--list-keys").decode().splitlines()
+    printed = {line.split(":")[9] for line in listed if line.startswith("fpr:")}
+    exported = simple_signing.read_keyring(signer.run(*armor, "--export"))
+    assert simple_signing.key_fingerprints(exported) == printed
+    with pytest.raises(UnusableKeyError, match="is not a file of OpenPGP keys"):
+        simple_signing.key_fingerprints((signer.directory / "pubring.kbx").read_bytes())
+
+
+def test_a_record_counts_while_the_policy_names_its_key(tmp_path: Path, signer: GpgHome) -> None:
+    """Also where two keys are demanded: each by its own signature."""
+    wanted = {}
+    records = []
+    for name in ("vendor", "stranger"):
+        (tmp_path / f"{name}.asc").write_bytes(signer.run("--armor", "--export", f"{name}@example.com"))
+        wanted[name] = {"type": "signedBy", "keyType": "GPGKeys", "keyPath": f"{name}.asc"}
+        found = simple_signing.verify_message(
+            signer.sign(name, MINE), signer.run("--export", f"{name}@example.com")
+        )
+        records.append(checking._record("gpg", found.fingerprint, DIGEST, MINE))
+    by_vendor = image_at(HOST, signatures=(records[0],))
+    by_both = image_at(HOST, signatures=tuple(records))
+
+    def counts(image: LockedImage, *names: str) -> bool:
+        return checker_of(tmp_path, {"default": [wanted[name] for name in names]}).is_recorded(image)
+
+    assert counts(by_vendor, "vendor") and not counts(by_vendor, "stranger")
+    assert counts(by_both, "vendor", "stranger") and not counts(by_vendor, "vendor", "stranger")
 
 
 def refusal(found: SignatureChecker) -> str:
