@@ -73,7 +73,7 @@ def falls_back(mirrors: Sequence[Mirror]) -> bool:
 def hosts_toml(upstream: str, mirrors: Sequence[Mirror], ca: str, credentials: Mapping[str, str]) -> str:
     """An upstream's file for containerd, and for Docker where it reads such files.
 
-    ``credentials``: the value of the header `authorization` by host; only that host is ever sent it.
+    ``credentials``: the value of the header `authorization` by host; only that host is sent it, by https.
     Without a fallback the last mirror stands once more where the upstream would: there is nobody else to ask.
     It needs its table `host` all the same: containerd 1.6 takes no file without one, and asks the upstream.
     """
@@ -96,10 +96,11 @@ def own_hosts_toml(address: str, ca: str, credentials: Mapping[str, str]) -> str
 
 
 def _of(credentials: Mapping[str, str], mirror: Mirror) -> str:
-    """The mirror's own header; a name with the port of https is the name without it."""
-    usual = ":443" if mirror.scheme == "https" else ":80"
-    bare = mirror.host.removesuffix(usual)
-    return credentials.get(mirror.host) or credentials.get(bare) or credentials.get(bare + usual, "")
+    """The mirror's own header, by https alone; a name with its port is the name without it."""
+    if mirror.scheme != "https":
+        return ""
+    bare = mirror.host.removesuffix(":443")
+    return credentials.get(mirror.host) or credentials.get(bare) or credentials.get(f"{bare}:443", "")
 
 
 def _how(mirror: Mirror, ca: str, indent: str) -> str:

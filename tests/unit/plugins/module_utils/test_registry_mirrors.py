@@ -61,6 +61,16 @@ def test_credentials_go_to_their_own_host_alone_into_a_file_of_roots_alone() -> 
     assert module.MirrorFile(Path("/x/hosts.toml"), "server\n").mode == 0o644
 
 
+@pytest.mark.parametrize(
+    "url", ["http://harbor.lan/hub", "http://harbor.lan:443/hub", "http://harbor.lan:80"]
+)
+@pytest.mark.parametrize("name", ["harbor.lan", "harbor.lan:80", "harbor.lan:443"])
+def test_no_mirror_without_tls_is_given_credentials(url: str, name: str) -> None:
+    plain = {"upstream": "docker.io", "url": url, "fallback": False}
+    text = registry_mirrors.hosts_toml("docker.io", model(plain)["docker.io"], CA, {name: "Basic c2VjcmV0"})
+    assert "authorization" not in text
+
+
 def test_registries_conf_rewrites_where_the_upstream_must_not_be_asked() -> None:
     open_ended = tomllib.loads(registry_mirrors.registries_conf(model(HUB)))["registry"]
     assert open_ended == [
