@@ -112,7 +112,8 @@ def put_back(backup: Path, data_dir: Path) -> int:
         with content.open("rb") as source, open(temporary, "xb", opener=private) as target:
             shutil.copyfileobj(source, target, CHUNK)
             os.fchown(target.fileno(), one.uid, one.gid)
-            os.fchmod(target.fileno(), one.mode)
+            # No file of Harbor's is a program that runs as its owner.
+            os.fchmod(target.fileno(), one.mode & 0o777)
         temporary.replace(place)
         total += one.size
     return total
@@ -185,6 +186,9 @@ def private(path: str, flags: int) -> int:
 def _make_parents(directory: Path, root: Path, one: Kept) -> None:
     for parent in [*reversed(directory.relative_to(root).parents), directory.relative_to(root)]:
         place = root / parent
+        # A container may have put it there, to have files written where it leads.
+        if place.is_symlink() and place.lstat().st_uid != 0:
+            raise OSError(errno.ELOOP, "it is a link that is not root's", str(place))
         if not place.is_dir():
             place.mkdir(parents=True)
             os.chown(place, one.uid, one.gid)

@@ -89,9 +89,22 @@ def write_files(backup: Path, files: list[Kept]) -> None:
 
 
 def read_files(backup: Path) -> list[Kept]:
-    """The list of what was kept. Raises OSError or ValueError where it cannot be read."""
+    """The list of what was kept. Raises OSError or ValueError where it cannot be read, or has a path
+    that leads elsewhere: whoever can write where backups lie can write their lists, too."""
     text = (backup / FILES).read_text(encoding="utf-8")
-    return [Kept(**json.loads(line)) for line in text.splitlines()]
+    return [_require_kept(Kept(**json.loads(line))) for line in text.splitlines()]
+
+
+def _require_kept(one: Kept) -> Kept:
+    """Raises ValueError for a file that is none of Harbor's data volume."""
+    path = one.path if isinstance(one.path, str) else ""
+    parts = path.split("/")
+    if parts[0] not in KEPT or len(parts) < 2 or {"", ".", ".."} & set(parts) or "\0" in path:
+        raise ValueError(f"{path!r} is no path of Harbor's data volume")
+    numbers = (one.size, one.mode, one.uid, one.gid)
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"{path} has a size, mode or owner that no file has")
+    return one
 
 
 def write_manifest(backup: Path, record: dict[str, Any]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
+import json
 import os
 import stat
 import time
+from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
@@ -16,6 +18,11 @@ import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy, harbor_dump
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import open_below, sha256_of
+
+ELSEWHERE = [
+    "../../cloud/per-boot/x", "/etc/cron.d/x", "registry/../../x", "registry", "other/x", "registry//x",
+    "registry/./x", "", 3, "registry/x\0y",
+]  # fmt: skip
 
 
 class Volume:
@@ -248,3 +255,43 @@ def test_a_directory_that_became_a_link_since_it_was_listed_is_not_followed(
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         harbor_copy.copy_tree(data, tmp_path / "backup", None)
     assert not list((tmp_path / "backup").rglob("shadow"))
+
+
+def altered(volume: Volume, **more: object) -> Path:
+    """A backup whose list says something else of its first file, as who can write there can make it."""
+    volume.copy("backup")
+    backup = volume.root / "backup"
+    (one,) = kept.read_files(backup)
+    (backup / kept.FILES).write_text(json.dumps({**asdict(one), **more}) + "\n", encoding="utf-8")
+    return backup
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_no_path_of_a_backups_list_leads_out_of_the_data_volume(volume: Volume, path: object) -> None:
+    backup = altered(volume, path=path)
+    with pytest.raises(ValueError, match="no path of Harbor's data volume"):
+        harbor_copy.put_back(backup, volume.data)
+    kept.write_manifest(backup, {"database": "none"})
+    assert "cannot be read" in " ".join(kept.wrong(backup))
+
+
+@pytest.mark.parametrize("more", [{"uid": "0"}, {"gid": -1}, {"mode": None}, {"size": True}], ids=str)
+def test_an_owner_or_mode_that_is_none_is_refused(volume: Volume, more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="that no file has"):
+        kept.read_files(altered(volume, **more))
+
+
+def test_no_file_comes_back_as_a_program_that_runs_as_its_owner(volume: Volume) -> None:
+    harbor_copy.put_back(altered(volume, mode=0o6755), volume.data)
+    assert stat.S_IMODE((volume.data / kept.KEY_FILE).stat().st_mode) == 0o755
+
+
+def test_nothing_comes_back_through_a_link_that_a_container_made(volume: Volume) -> None:
+    volume.copy("backup")
+    (volume.data / "secret").rename(volume.root / "elsewhere")
+    link = volume.data / "secret"
+    link.symlink_to(volume.root / "elsewhere")
+    if os.getuid() == 0:
+        os.chown(link, 10_000, 10_000, follow_symlinks=False)
+    with pytest.raises(OSError, match="is a link"):
+        harbor_copy.put_back(volume.root / "backup", volume.data)
