@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import io
+import os
+import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -163,11 +167,21 @@ class _Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Clocked(self.fp.detach(), sock, deadline, stalled_s))
 
 
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Clocked(io.RawIOBase):
     """A connection's bytes. A read timeout alone would start again with each of them."""
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline, stalled_s: float | None) -> None:
         self._raw, self._sock, self._deadline, self._stalled_s = raw, sock, deadline, stalled_s
+        # OpenSSL reads a server's session tickets without end in one call, which only this ends.
+        self._own = socket.socket(fileno=os.dup(sock.fileno()))
+        self._watch = threading.Timer(deadline.left(), _cut, [self._own])
+        self._watch.daemon = True
+        self._watch.start()
 
     def readable(self) -> bool:
         """It is read, and nothing else."""
@@ -177,12 +191,17 @@ class _Clocked(io.RawIOBase):
         """What has come by now, or comes in time."""
         self._sock.settimeout(_step(self._deadline, self._stalled_s))
         try:
-            return self._raw.readinto(buffer)
+            count = self._raw.readinto(buffer)
         except OSError:
             self._deadline.left()
             raise
+        if not count:
+            self._deadline.left()
+        return count
 
     def close(self) -> None:
         """End it with the answer."""
+        self._watch.cancel()
+        self._own.close()
         self._raw.close()
         super().close()

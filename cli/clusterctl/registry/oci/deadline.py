@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import socket
 import ssl
 import threading
 import time
@@ -23,6 +25,9 @@ WRITE_BYTES = 256 << 10
 # At most so much in one piece, where it has come already: a TLS record alone has 16 KiB.
 READ_BYTES = 1 << 20
 TLS_RECORD_BYTES = 16 << 10
+
+# Where a timeout works, it comes first.
+CUT_S = 1.0
 
 _end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
 
@@ -77,6 +82,69 @@ def with_deadlines(transport: httpx.HTTPTransport) -> httpx.HTTPTransport:
     return transport
 
 
+def cut(connection: socket.socket) -> None:
+    """Wake whoever reads or writes there in another thread, which closing alone would not."""
+    with contextlib.suppress(OSError):
+        # Not SSLSocket's own, after which another thread would write what it has in clear.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+class _Cutter:
+    """Cuts connections of which one read takes too long, from a thread of its own.
+
+    OpenSSL reads a server's session tickets without end in one call, and TLS within a proxy's TLS reads a
+    record byte by byte, with the whole timeout for each.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[socket.socket, float] = {}
+        self._changed = threading.Condition()
+        self._nearest = math.inf
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def within(self, connection: socket.socket | None, seconds: float | None) -> Iterator[None]:
+        """Cut it where the block takes longer. Raises httpx.ReadTimeout then."""
+        if connection is None or seconds is None or math.isinf(seconds):
+            yield
+            return
+        # Of its own: the other may be wrapped, or closed, meanwhile.
+        with socket.socket(fileno=os.dup(connection.fileno())) as own:
+            end = time.monotonic() + seconds + CUT_S
+            with self._changed:
+                self._due[own] = end
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True)
+                    self._thread.start()
+                if end < self._nearest:
+                    self._changed.notify()
+            try:
+                yield
+            except Exception:
+                if time.monotonic() >= end:
+                    raise httpx.ReadTimeout("the answer was not complete in time") from None
+                raise
+            finally:
+                with self._changed:
+                    del self._due[own]
+        if time.monotonic() >= end:
+            raise httpx.ReadTimeout("the answer was not complete in time")
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                for connection, end in list(self._due.items()):
+                    if end <= time.monotonic():
+                        cut(connection)
+                        self._due[connection] = math.inf
+                self._nearest = min(self._due.values(), default=math.inf)
+                endless = math.isinf(self._nearest)
+                self._changed.wait(None if endless else max(0.0, self._nearest - time.monotonic()))
+
+
+_cutter = _Cutter()
+
+
 class _Backend:
     """httpcore's network backend, whose connections know the deadline of the thread that uses them."""
 
@@ -100,7 +168,9 @@ class _Stream:
         self._usual = usual
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=_least(timeout))
+        limit = _least(timeout)
+        with _cutter.within(self._usual.get_extra_info("socket"), limit):
+            found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=limit)
         return b"".join((found, *self._already_here(READ_BYTES - len(found)))) if found else found
 
     def _already_here(self, most: int) -> Iterator[bytes]:
@@ -124,7 +194,9 @@ class _Stream:
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> _Stream:
-        return _Stream(self._usual.start_tls(ssl_context, server_hostname, _least(timeout)))
+        limit = _least(timeout)
+        with _cutter.within(self._usual.get_extra_info("socket"), limit):
+            return _Stream(self._usual.start_tls(ssl_context, server_hostname, limit))
 
     def close(self) -> None:
         self._usual.close()

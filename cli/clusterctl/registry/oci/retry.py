@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import socket
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from clusterctl.registry.oci.deadline import time_left
+from clusterctl.registry.oci.deadline import cut, time_left
 
 # A number or a date is shorter.
 LONGEST_HEADER = 100
@@ -33,21 +32,14 @@ class CancelEvent(threading.Event):
         super().set()
         with self._guard:
             for connection in self._connections:
-                _cut(connection)
+                cut(connection)
 
     def watch(self, connection: socket.socket) -> None:
         """Cut this one, too, when the time comes."""
         with self._guard:
             self._connections.add(connection)
             if self.is_set():
-                _cut(connection)
-
-
-def _cut(connection: socket.socket) -> None:
-    """Wake whoever reads or writes there in another thread, which closing alone would not."""
-    with contextlib.suppress(OSError):
-        # Not SSLSocket's own, after which another thread would write what it has in clear.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+                cut(connection)
 
 
 @dataclass(frozen=True)

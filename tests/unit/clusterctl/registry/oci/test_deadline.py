@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpcore
+import httpx
 import pytest
 from cryptography import x509
 from httpcore._backends.sync import SyncStream
@@ -80,3 +83,71 @@ def test_a_piece_has_its_bounds(ends: tuple[deadline._Stream, ssl.SSLSocket]) ->
         assert 0 < len(piece) <= READ_BYTES
         got += len(piece)
     sending.join(HELD_S)
+
+
+class Greedy:
+    """A connection of which one read goes on while bytes come, as OpenSSL's does with session tickets."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def get_extra_info(self, _info: str) -> socket.socket:
+        return self._connection
+
+    def read(self, _most: int, timeout: float | None = None) -> bytes:
+        self._connection.settimeout(timeout)
+        found = b""
+        while chunk := self._connection.recv(100):
+            found += chunk
+        return found
+
+    def start_tls(self, _context: ssl.SSLContext, _name: str | None, timeout: float | None) -> object:
+        self.read(1, timeout)
+        return self
+
+
+@contextlib.contextmanager
+def dripping() -> Iterator[socket.socket]:
+    """A connection whose other end sends a byte again and again, for at most a minute."""
+    here, there = socket.socketpair()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                there.sendall(b"x")
+                time.sleep(0.05)
+        there.close()
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield here
+    finally:
+        here.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("what", ["a read", "a handshake"])
+def test_one_read_that_goes_on_and_on_ends_at_the_deadline(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "CUT_S", 0.1, raising=False)
+    with dripping() as connection, deadline.within(0.5), pytest.raises(httpx.ReadTimeout):
+        stream = deadline._Stream(Greedy(connection))
+        if what == "a read":
+            stream.read(1, timeout=60)
+        else:
+            stream.start_tls(ssl.create_default_context(), timeout=60)
+
+
+def test_a_read_that_ends_in_time_is_not_cut_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CUT_S", 0.0)
+    here, there = socket.socketpair()
+    with here, there, deadline.within(60):
+        there.sendall(b"one")
+        with deadline._cutter.within(here, 0.3):
+            assert here.recv(10) == b"one"
+        with dripping() as late, pytest.raises(httpx.ReadTimeout):
+            deadline._Stream(Greedy(late)).read(1, timeout=0.6)
+        there.sendall(b"two")
+        assert here.recv(10) == b"two"
