@@ -132,6 +132,16 @@ def test_a_rank_aborted_while_waiting_is_a_witness_of_the_stopped_one():
     assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
+def test_who_ends_a_peer_in_gloo_and_says_that_it_succeeded_failed_first():
+    """Seen with Paddle 3.3.1 where one rank reduces more elements than the others."""
+    said = "  what():  [enforce fail at /paddle/third_party/gloo/gloo/transport/tcp/pair.cc:495] op"
+    here = at("all-reduce of 8 bytes, first result", 4, collective=True)
+    aborted = rank(0, end={**ENDED, "exit_code": -6}, progress=here, log_tail=said)
+    lost = rank(2, verdict=lost_its_peers(), end=FAILED, progress=here, arrival=1)
+    _, first = judge_group([aborted, lost, rank(1, verdict=GOOD, end=ENDED, arrival=2)], False)
+    assert first is not None and first.node == "gpu02"
+
+
 @pytest.mark.parametrize(
     "cause",
     [
