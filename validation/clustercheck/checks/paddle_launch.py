@@ -16,9 +16,10 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, first_line
+from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = "paddle_launch"
+WITNESSES = 2  # nodes, whose word counts more than one's
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
 EXPECTED = "each sample once an epoch, and a loss that falls"
@@ -34,8 +35,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
+    waiting = evidence.once(_waiting_nodes)
+    if node in waiting:
+        raise NotDoneError("its launcher waited for another node's, as those of most nodes did")
     if (finding := _ended_badly(answer)) is not None:
         return finding
+    if waiting:
+        because = f"its launcher says that it succeeded, while those of {len(waiting)} nodes waited for it"
+        return failed(because, "exit code 0", "ends with the others")
     trainers = trainers_of(ranks[0])
     if (finding := _too_few(evidence, node, answer, trainers)) is not None:
         return finding
@@ -61,6 +68,22 @@ def _together(evidence: Evidence, node: str) -> Finding | None:
     if because := evidence.once(_loss_problem):
         return failed(f"{because} ({UNKNOWN})", "wrong", EXPECTED)
     return None
+
+
+def _waiting_nodes(evidence: Evidence) -> frozenset[str]:
+    """The nodes whose launchers did not end, where most do not, and others did: whom they waited for.
+
+    None of two nodes, of which each may be right.
+    """
+    outcome = outcome_of(evidence, JOB)
+    launched = {rank.node: (rank.verdict or {}).get("launched") for rank in outcome.ranks}
+    waiting = {
+        node
+        for node, said in launched.items()
+        if isinstance(said, Mapping) and said.get("exit_code", 0) is None
+    }
+    is_most = len(waiting) >= WITNESSES and 2 * len(waiting) > len(launched)
+    return frozenset(waiting) if is_most and waiting != set(launched) else frozenset()
 
 
 def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
