@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import httpcore
 import httpx
 
 # A small document: a manifest, a configuration, a token, a page of a list, or the start of a blob.
@@ -26,6 +27,8 @@ WRITE_BYTES = 256 << 10
 READ_BYTES = 1 << 20
 TLS_RECORD_BYTES = 16 << 10
 
+# Of a host that are tried: whoever writes a zone may name thousands.
+MAX_ADDRESSES = 8
 # Where a timeout works, it comes first.
 CUT_S = 1.0
 
@@ -151,8 +154,13 @@ class _Backend:
     def __init__(self, usual: Any) -> None:
         self._usual = usual
 
-    def connect_tcp(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
-        return _Stream(self._usual.connect_tcp(*place, timeout=_least(timeout), **more))
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **more: Any) -> _Stream:
+        """By one address of the host after the other: the deadline is that of all."""
+        *others, last = _addresses_of(host, port)
+        for address in others:
+            with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return _Stream(self._usual.connect_tcp(address, port, timeout=_least(timeout), **more))
+        return _Stream(self._usual.connect_tcp(last, port, timeout=_least(timeout), **more))
 
     def connect_unix_socket(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
         return _Stream(self._usual.connect_unix_socket(*place, timeout=_least(timeout), **more))
@@ -203,6 +211,15 @@ class _Stream:
 
     def get_extra_info(self, info: str) -> Any:
         return self._usual.get_extra_info(info)
+
+
+def _addresses_of(host: str, port: int) -> list[str]:
+    """Some of a host's addresses, each once; the host itself where it has none, which the connection says."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return [host]
+    return list(dict.fromkeys(str(place[4][0]) for place in found))[:MAX_ADDRESSES] or [host]
 
 
 def _least(timeout: float | None) -> float | None:

@@ -151,3 +151,34 @@ def test_a_read_that_ends_in_time_is_not_cut_later(monkeypatch: pytest.MonkeyPat
             deadline._Stream(Greedy(late)).read(1, timeout=0.6)
         there.sendall(b"two")
         assert here.recv(10) == b"two"
+
+
+@pytest.mark.parametrize("good", [None, 3])
+def test_all_addresses_of_a_host_have_one_deadline(good: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"192.0.2.{number}" for number in range(1, 200)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    clock, tried = [100.0], []
+    monkeypatch.setattr(deadline, "now", lambda: clock[0])
+
+    class Usual:
+        def connect_tcp(self, host: str, _port: int, timeout: float) -> object:
+            tried.append(host)
+            if len(tried) == good:
+                return object()
+            clock[0] += timeout
+            raise httpcore.ConnectTimeout
+
+    backend = deadline._Backend(Usual())
+    with deadline.within(40):
+        if good:
+            assert backend.connect_tcp("registry.test", 443, timeout=15)
+        else:
+            with pytest.raises((httpx.ReadTimeout, httpcore.ConnectTimeout)):
+                backend.connect_tcp("registry.test", 443, timeout=15)
+    assert tried == addresses[:3]
+    if not good:
+        tried.clear()
+        with pytest.raises(httpcore.ConnectTimeout):
+            backend.connect_tcp("registry.test", 443, timeout=15)
+        assert tried == addresses[: deadline.MAX_ADDRESSES]
