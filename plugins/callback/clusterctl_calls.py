@@ -134,10 +134,11 @@ class CallbackModule(CallbackBase):
         # Only the module itself knows which of its arguments are secrets.
         if isinstance(logged, Mapping) and not (call["hidden"] or failed or call["job"]):
             asked = (fields.get("args") or {}).items()
-            own = {key: value for key, value in asked if not key.startswith(INTERNAL)}
-            # Without them the call cannot be repeated on this host; a line too few would count for all hosts.
-            with contextlib.suppress(RecursionError, TypeError, ValueError):
-                call["args"] = masked(own, logged)
+            # What a host says that it logs may be too deep to be read: then its call cannot be repeated.
+            with contextlib.suppress(RecursionError, ValueError, TypeError):
+                call["args"] = masked(
+                    {key: own for key, own in asked if not key.startswith(INTERNAL)}, logged
+                )
         if not call["hidden"]:
             call["file"] = {key: data[key] for key in OF_A_FILE if is_short(data.get(key))}
         self._write(call)

@@ -107,9 +107,8 @@ def put_back(backup: Path, data_dir: Path) -> int:
         temporary = place.with_name(f".{place.name}.new")
         # Harbor's containers may write there: what lies there under that name is not written into.
         temporary.unlink(missing_ok=True)
-        content = backup / DATA / one.path
         # Root's alone from the start: who may read it afterwards is set once it is whole.
-        with content.open("rb") as source, open(temporary, "xb", opener=private) as target:
+        with open_below(backup / DATA, one.path) as source, open(temporary, "xb", opener=private) as target:
             shutil.copyfileobj(source, target, CHUNK)
             os.fchown(target.fileno(), one.uid, one.gid)
             # No file of Harbor's is a program that runs as its owner.

@@ -30,6 +30,8 @@ BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
 # What pg_dump ends with: a dump that was interrupted lacks it.
 DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
+# Of a user or group, as the kernel numbers them.
+MAX_OWNER = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,21 @@ def read_files(backup: Path) -> list[Kept]:
     """The list of what was kept. Raises OSError or ValueError where it cannot be read, or has a path
     that leads elsewhere: whoever can write where backups lie can write their lists, too."""
     text = (backup / FILES).read_text(encoding="utf-8")
-    return [_require_kept(Kept(**json.loads(line))) for line in text.splitlines()]
+    return [_read_kept(json.loads(line)) for line in text.splitlines()]
 
 
-def _require_kept(one: Kept) -> Kept:
+def _read_kept(found: Any) -> Kept:
     """Raises ValueError for a file that is none of Harbor's data volume."""
+    try:
+        one = Kept(**found)
+    except TypeError as error:
+        raise ValueError(f"{FILES} is of another form than this program reads: {error}") from None
     path = one.path if isinstance(one.path, str) else ""
     parts = path.split("/")
     if parts[0] not in KEPT or len(parts) < 2 or {"", ".", ".."} & set(parts) or "\0" in path:
         raise ValueError(f"{path!r} is no path of Harbor's data volume")
     numbers = (one.size, one.mode, one.uid, one.gid)
-    if any(type(number) is not int or number < 0 for number in numbers):
+    if any(type(number) is not int or number < 0 for number in numbers) or max(numbers[1:]) > MAX_OWNER:
         raise ValueError(f"{path} has a size, mode or owner that no file has")
     return one
 

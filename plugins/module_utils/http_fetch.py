@@ -8,6 +8,7 @@ import contextlib
 import functools
 import http.client
 import io
+import os
 import socket
 import ssl
 import threading
@@ -21,7 +22,6 @@ from urllib.parse import urlsplit
 # As many as Go's client follows, and with it Docker's.
 MAX_REDIRECTS = 10
 CHUNK = 1 << 20
-CUT_S = 2.0  # after the deadline, which a read keeps otherwise
 
 
 class Deadline:
@@ -167,20 +167,21 @@ class _Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Clocked(self.fp.detach(), sock, deadline, stalled_s))
 
 
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Clocked(io.RawIOBase):
     """A connection's bytes. A read timeout alone would start again with each of them."""
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline, stalled_s: float | None) -> None:
         self._raw, self._sock, self._deadline, self._stalled_s = raw, sock, deadline, stalled_s
-        # Within OpenSSL one read goes on for as long as messages come that are no data.
-        self._cut = threading.Timer(deadline.left() + CUT_S, self._shut_down)
-        self._cut.daemon = True
-        self._cut.start()
-
-    def _shut_down(self) -> None:
-        with contextlib.suppress(OSError):
-            # Not SSLSocket's own: another thread reads there.
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+        # OpenSSL reads a server's session tickets without end in one call, which only this ends.
+        self._own = socket.socket(fileno=os.dup(sock.fileno()))
+        self._watch = threading.Timer(deadline.left(), _cut, [self._own])
+        self._watch.daemon = True
+        self._watch.start()
 
     def readable(self) -> bool:
         """It is read, and nothing else."""
@@ -190,13 +191,17 @@ class _Clocked(io.RawIOBase):
         """What has come by now, or comes in time."""
         self._sock.settimeout(_step(self._deadline, self._stalled_s))
         try:
-            return self._raw.readinto(buffer)
+            count = self._raw.readinto(buffer)
         except OSError:
             self._deadline.left()
             raise
+        if not count:
+            self._deadline.left()
+        return count
 
     def close(self) -> None:
         """End it with the answer."""
-        self._cut.cancel()
+        self._watch.cancel()
+        self._own.close()
         self._raw.close()
         super().close()

@@ -72,6 +72,15 @@ STALLED_S = 60
 # The offline installer of v2.15 has 0.7 GB; 2 hours are 1 Mbit/s.
 DOWNLOAD_S = 7200.0
 MAX_ARCHIVE_BYTES = 4 << 30
+STATUS = re.compile(r"^\[GNUPG:\] ([A-Z_]+)(?: (.*))?$", re.MULTILINE)
+# https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
+DOUBTS = {
+    "REVKEYSIG": "it is by a key that was revoked",
+    "EXPKEYSIG": "it is by a key that has expired",
+}
+# The word of VALIDSIG with the hash algorithm, and those that others can collide (RFC 9580, 9.5).
+HASH = 7
+BROKEN_HASHES = {"1": "MD5", "2": "SHA-1", "3": "RIPEMD-160"}
 
 
 class RefusedError(Exception):
@@ -120,10 +129,26 @@ def require_signature(archive: Path, signature: str, key: str) -> None:
         keyring, signed = Path(kept, "key.gpg"), Path(kept, "signature.asc")
         keyring.write_bytes(dearmor(key))
         signed.write_text(signature, encoding="utf-8")
-        rc, _, err = run_bounded(["gpgv", "--keyring", str(keyring), str(signed), str(archive)], VERIFY_S)
+        command = ["gpgv", "--status-fd", "1", "--keyring", str(keyring), str(signed), str(archive)]
+        rc, status, err = run_bounded(command, VERIFY_S)
     if rc != 0:
         message = " ".join(line.removeprefix("gpgv: ") for line in err.splitlines()[-2:])
         raise RefusedError(f"its signature is not good: {message}")
+    if why := why_doubtful(status):
+        raise RefusedError(f"its signature is not good: {why}")
+
+
+def why_doubtful(status: str) -> str:
+    """Why a signature does not count although gpgv exits with 0, as for a revoked key; else empty."""
+    found = STATUS.findall(status)
+    names = [name for name, _ in found]
+    if doubts := [why for name, why in DOUBTS.items() if name in names]:
+        return doubts[0]
+    valid = [words.split() for name, words in found if name == "VALIDSIG"]
+    if [names.count(name) for name in ("NEWSIG", "GOODSIG")] != [1, 1] or [len(one) for one in valid] != [10]:
+        return "it is not one good signature"
+    broken = BROKEN_HASHES.get(valid[0][HASH])
+    return f"it is over {broken}, which others can collide" if broken else ""
 
 
 def members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:

@@ -91,11 +91,12 @@ def host_of(reference: str) -> str:
 def run(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
     """Exit code, output and error output of skopeo; of what a registry or proxy says again no secret."""
     rc, out, err = module.run_command(command, environ_update=proxies(module))
-    options = module.params
-    secrets = {*forms_in_url(options["http_proxy"]), *forms_in_url(options["https_proxy"])}
-    for side in ("source", "destination"):
-        if options[f"{side}_auth_file"]:
-            secrets |= forms_in_auth_file(options[f"{side}_auth_file"])
+    secrets: set[str] = set()
+    for name in ("http_proxy", "https_proxy"):
+        secrets |= forms_in_url(module.params.get(name) or "")
+    for name in ("source_auth_file", "destination_auth_file"):
+        if file := module.params.get(name):
+            secrets |= forms_in_auth_file(file)
     return rc, out, mask_forms(err, secrets)
 
 

@@ -134,6 +134,10 @@ class GpgHome:
     def make_key(self, name: str, *options: str, expires: str = "never") -> str:
         """A signing key; its fingerprint."""
         self.run(*options, "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", "sign", expires)
+        return self.fingerprint(name)
+
+    def fingerprint(self, name: str) -> str:
+        """Of the key with this name."""
         listed = self.run("--with-colons", "--list-keys", f"{name}@example.com").decode()
         return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
 

@@ -182,7 +182,8 @@ ATOMIC_WRITERS = {
 THREAD_POOLS = {
     "cli/clusterctl/parallel.py",  # the controller's, of the lab too
     "plugins/module_utils/preflight_facts.py",  # on a node
-    "validation/clustercheck/jobs/peer_ports.py",  # in a container
+    "validation/clustercheck/jobs/meeting.py",  # in a container
+    "validation/clustercheck/jobs/peer_ports.py",
     "validation/clustercheck/jobs/supervise.py",
 }
 

@@ -108,7 +108,14 @@ def test_a_part_that_is_missing_is_not_run_in_some_check_or_matters_to_none(part
     evidence = seeding.edit("gpu01", lambda raw: raw.pop(part))(HEALTHY_EVIDENCE)
     results = [result for check in OF_NODES for result in evaluate(check, evidence)]
     troubled = {result.check for result in results if result.verdict is not Verdict.PASS} - NOT_PASSING
-    described = {"toolkit", "device_links", "clock", "busy", "gpu_list"}  # the last: where MIG is on
+    described = {
+        "toolkit",
+        "containerd",
+        "device_links",
+        "clock",
+        "busy",
+        "gpu_list",
+    }  # the last: where MIG is on
     assert bool(troubled) is (part not in described), (
         f"without the part {part}, these checks do not pass: {sorted(troubled) or 'none'}"
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from statistics import fmean, median
 from typing import Any
 
-from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_run, passed
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import commonest, failed_on, has_mig, outcome_of, ranks_of
 from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
@@ -16,13 +16,13 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, first_line
+from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = "paddle_launch"
+WITNESSES = 2  # nodes, whose word counts more than one's
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
 EXPECTED = "each sample once an epoch, and a loss that falls"
-WITNESSES = 2  # nodes whose word counts more than another's
 MAX_LOSS = 1e9  # no honest one is near it; a node that says more is not counted
 
 Trainer = Mapping[str, Any]
@@ -35,8 +35,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
-    if (finding := _ended_badly(evidence, node, answer)) is not None:
+    waiting = evidence.once(_waiting_nodes)
+    if node in waiting:
+        raise NotDoneError("its launcher waited for another node's, as those of most nodes did")
+    if (finding := _ended_badly(answer)) is not None:
         return finding
+    if waiting:
+        because = f"its launcher says that it succeeded, while those of {len(waiting)} nodes waited for it"
+        return failed(because, "exit code 0", "ends with the others")
     trainers = trainers_of(ranks[0])
     if (finding := _too_few(evidence, node, answer, trainers)) is not None:
         return finding
@@ -64,28 +70,23 @@ def _together(evidence: Evidence, node: str) -> Finding | None:
     return None
 
 
-def _left_waiting(evidence: Evidence) -> frozenset[str]:
-    """The nodes whose launcher did not end, where they are most, and others say that theirs succeeded.
+def _waiting_nodes(evidence: Evidence) -> frozenset[str]:
+    """The nodes whose launchers did not end, where most do not, and others did: whom they waited for.
 
-    A launcher ends with its processes, which wait for those of all other nodes.
+    None of two nodes, of which each may be right.
     """
-    launched = {rank.node: (rank.verdict or {}).get("launched") for rank in outcome_of(evidence, JOB).ranks}
-    ends = {
-        node: each["exit_code"]
-        for node, each in launched.items()
-        if isinstance(each, Mapping) and "exit_code" in each
+    outcome = outcome_of(evidence, JOB)
+    launched = {rank.node: (rank.verdict or {}).get("launched") for rank in outcome.ranks}
+    waiting = {
+        node
+        for node, said in launched.items()
+        if isinstance(said, Mapping) and said.get("exit_code", 0) is None
     }
-    waiting = frozenset(node for node, code in ends.items() if code is None)
     is_most = len(waiting) >= WITNESSES and 2 * len(waiting) > len(launched)
-    return waiting if is_most and 0 in ends.values() else frozenset()
+    return frozenset(waiting) if is_most and waiting != set(launched) else frozenset()
 
 
-def _ended_badly(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Finding | None:
-    if waiting := evidence.once(_left_waiting):
-        if node in waiting:
-            return not_run("its launcher waited for a node that says that it succeeded")
-        because = f"it says that it succeeded, while {len(waiting)} nodes waited for it"
-        return failed(because, "an end", EXPECTED)
+def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
     launched = answer.get("launched")
     if not isinstance(launched, Mapping) or "exit_code" not in launched:
         raise CannotReadError("the rank does not say how the launcher ended")
@@ -351,14 +352,6 @@ def _twice(verdict: seeding.Raw) -> None:
         epoch.append(epoch[0])
 
 
-def _waits(*nodes: str) -> seeding.Inject:
-    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
-        if rank.node in nodes:
-            verdict["launched"]["exit_code"] = None
-
-    return seeding.verdicts(JOB, change)
-
-
 LOG = "Traceback (most recent call last):\nRuntimeError: NCCL error 2, unhandled system error\n"
 _NODE = Subject("gpu02")
 CHECK = Check(
@@ -382,8 +375,6 @@ CHECK = Check(
     faults=(
         SeededFault("launcher-fails", _launched(exit_code=1, log=LOG), _NODE),
         SeededFault("launcher-waits", _launched(exit_code=None), _NODE),
-        SeededFault("launchers-wait", _waits("gpu01", "gpu03"), _NODE),
-        SeededFault("launcher-waits-for-another", _waits("gpu01", "gpu02"), _NODE, Verdict.NOT_RUN),
         SeededFault("process-missing", _on(lambda verdict: verdict["trainers"].pop()), _NODE),
         SeededFault(
             "gpu-not-used",

@@ -113,19 +113,16 @@ class World:
         """A store for these ranks only, served by the first of them."""
         key = f"store of group {self._groups}"
         serves = self.rank == min(ranks)
+        host = _endpoint_of(min(ranks)).rpartition(":")[0]
         if serves:
-            host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
             with socket.socket() as one:
                 one.bind((host, 0))
                 port = one.getsockname()[1]
         else:
-            # Every rank may write into the common store: the address is the launcher's.
-            first = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[min(ranks)]
-            host, port = first.rpartition(":")[0], shared.get(key).decode(errors="replace")
-            if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
-                raise RuntimeError(f"a peer, rank {min(ranks)}, does not say at which port its store is")
+            # Every rank can write there: the address is the launcher's, and the port is one.
+            port = _read_port(shared.get(key), min(ranks))
         # It waits for the given number of ranks; the first one must not wait.
-        store = self._paddle.base.core.TCPStore(host, int(port), serves, 1)
+        store = self._paddle.base.core.TCPStore(host, port, serves, 1)
         if serves:
             shared.set(key, str(port))
         return store
@@ -179,6 +176,18 @@ class World:
             work()
         self.synchronize()
         return (time.perf_counter() - started_at) / repeat
+
+
+def _endpoint_of(rank: int) -> str:
+    """Where the launcher placed a rank."""
+    return os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[rank]
+
+
+def _read_port(said: bytes, rank: int) -> int:
+    """The port that a rank's store listens at. Raises RuntimeError, as for a peer that is gone."""
+    if not re.fullmatch(rb"[0-9]{4,5}", said) or not 1024 <= int(said) <= 65535:
+        raise RuntimeError(f"a peer, rank {rank}, does not say at which port its store listens")
+    return int(said)
 
 
 def join(progress: Progress) -> World:

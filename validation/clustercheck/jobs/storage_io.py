@@ -44,7 +44,7 @@ def make_command(size_bytes: int, output: Path, files: Sequence[int], *, direct:
 def make_files(own: Path, size_bytes: int) -> list[int]:
     """New files in that directory, open: no link is followed on the way. Raises OSError.
 
-    They have their size, as fio removes a shorter file to make it anew.
+    They have their size, as fio removes a shorter file and makes another.
     """
     directory = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -16,8 +16,10 @@ PEER_GONE = re.compile(
     r"|socket",
     re.I,
 )
-# What a library logs when it gives up on a peer, or cannot take what a peer sends, and aborts its process.
-GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe|gloo::EnforceNotMet", re.I)
+# What a library logs when it gives up on a peer and aborts its process: gloo also where one sends too much.
+GAVE_UP = re.compile(
+    r"timed? ?out|connection (closed|reset|refused)|broken pipe|enforce fail at [^\n]*/gloo/", re.I
+)
 # What a rank says of a peer that is gone, and not just silent.
 DISCONNECTED = re.compile(r"disconnected|connection (closed|reset)|broken pipe", re.I)
 WITNESSES = 2  # nodes: what only one says of how far it came decides nothing for the others

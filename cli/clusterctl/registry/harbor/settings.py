@@ -47,8 +47,22 @@ def harbor_settings(inventory: Inventory) -> HarborSettings:
         access=_access(host, inventory),
         declared=declared(host),
         cluster=inventory.directory,
-        secret_command=tuple(map(str, setting(host, "registry_robots_secret_command") or ())),
+        secret_command=_secret_command(host),
     )
+
+
+def _secret_command(host: Host) -> tuple[str, ...]:
+    """The words of the site's program for secrets. Raises ClusterctlError (``registry.declared``, exit 2)."""
+    name = "registry_robots_secret_command"
+    words = setting(host, name) or []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ClusterctlError(
+            f"{name} is not a list of texts",
+            code="registry.declared",
+            where=f"group_vars, as {host.name} has them",
+            hint="A program and its arguments, for example: [vault-robot, --store]",
+        )
+    return tuple(words)
 
 
 def declared(host: Host) -> DeclaredHarbor:

@@ -130,9 +130,11 @@ def proxy_for(host: Host, asked: str) -> str:
 
 def _is_url(text: str) -> bool:
     try:
-        return httpx.URL(text).scheme in ("http", "https") and bool(httpx.URL(text).host)
+        url = httpx.URL(text)
     except httpx.InvalidURL:
         return False
+    is_port = url.port is None or 0 < url.port < 1 << 16
+    return url.scheme in ("http", "https") and all(url.host.split(".")) and is_port
 
 
 @contextlib.contextmanager

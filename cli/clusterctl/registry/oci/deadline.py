@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import socket
 import ssl
 import threading
@@ -18,8 +19,6 @@ from typing import Any
 import httpcore
 import httpx
 
-from clusterctl.registry.oci.cutting import Cutter
-
 # A small document: a manifest, a configuration, a token, a page of a list, or the start of a blob.
 ANSWER_S = 120.0
 # Between two looks at the clock while much is sent.
@@ -27,11 +26,11 @@ WRITE_BYTES = 256 << 10
 # At most so much in one piece, where it has come already: a TLS record alone has 16 KiB.
 READ_BYTES = 1 << 20
 TLS_RECORD_BYTES = 16 << 10
-# After a read should have ended by itself.
-CUT_S = 2.0
-# Of one name that are tried: an answer of DNS has room for thousands.
-MAX_ADDRESSES = 16
-CUTTER = Cutter()
+
+# Of a host that are tried: whoever writes a zone may name thousands.
+MAX_ADDRESSES = 8
+# Where a timeout works, it comes first.
+CUT_S = 1.0
 
 _end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
 
@@ -86,6 +85,69 @@ def with_deadlines(transport: httpx.HTTPTransport) -> httpx.HTTPTransport:
     return transport
 
 
+def cut(connection: socket.socket) -> None:
+    """Wake whoever reads or writes there in another thread, which closing alone would not."""
+    with contextlib.suppress(OSError):
+        # Not SSLSocket's own, after which another thread would write what it has in clear.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+class _Cutter:
+    """Cuts connections of which one read takes too long, from a thread of its own.
+
+    OpenSSL reads a server's session tickets without end in one call, and TLS within a proxy's TLS reads a
+    record byte by byte, with the whole timeout for each.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[socket.socket, float] = {}
+        self._changed = threading.Condition()
+        self._nearest = math.inf
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def within(self, connection: socket.socket | None, seconds: float | None) -> Iterator[None]:
+        """Cut it where the block takes longer. Raises httpx.ReadTimeout then."""
+        if connection is None or seconds is None or math.isinf(seconds):
+            yield
+            return
+        # Of its own: the other may be wrapped, or closed, meanwhile.
+        with socket.socket(fileno=os.dup(connection.fileno())) as own:
+            end = time.monotonic() + seconds + CUT_S
+            with self._changed:
+                self._due[own] = end
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True)
+                    self._thread.start()
+                if end < self._nearest:
+                    self._changed.notify()
+            try:
+                yield
+            except Exception:
+                if time.monotonic() >= end:
+                    raise httpx.ReadTimeout("the answer was not complete in time") from None
+                raise
+            finally:
+                with self._changed:
+                    del self._due[own]
+        if time.monotonic() >= end:
+            raise httpx.ReadTimeout("the answer was not complete in time")
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                for connection, end in list(self._due.items()):
+                    if end <= time.monotonic():
+                        cut(connection)
+                        self._due[connection] = math.inf
+                self._nearest = min(self._due.values(), default=math.inf)
+                endless = math.isinf(self._nearest)
+                self._changed.wait(None if endless else max(0.0, self._nearest - time.monotonic()))
+
+
+_cutter = _Cutter()
+
+
 class _Backend:
     """httpcore's network backend, whose connections know the deadline of the thread that uses them."""
 
@@ -93,17 +155,12 @@ class _Backend:
         self._usual = usual
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, **more: Any) -> _Stream:
-        end = now() + (math.inf if timeout is None else timeout)
-        failed: Exception | None = None
-        for address in _addresses(host, port):
-            left = _least(None if math.isinf(end) else max(0.0, end - now()))
-            if left == 0:
-                break
-            try:
-                return _Stream(self._usual.connect_tcp(address, port, timeout=left, **more))
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failed = error
-        raise failed or httpcore.ConnectTimeout("no address of it answers in time")
+        """By one address of the host after the other: the deadline is that of all."""
+        *others, last = _addresses_of(host, port)
+        for address in others:
+            with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return _Stream(self._usual.connect_tcp(address, port, timeout=_least(timeout), **more))
+        return _Stream(self._usual.connect_tcp(last, port, timeout=_least(timeout), **more))
 
     def connect_unix_socket(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
         return _Stream(self._usual.connect_unix_socket(*place, timeout=_least(timeout), **more))
@@ -119,8 +176,9 @@ class _Stream:
         self._usual = usual
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with self._in_time(left := _least(timeout)):
-            found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=left)
+        limit = _least(timeout)
+        with _cutter.within(self._usual.get_extra_info("socket"), limit):
+            found: bytes = self._usual.read(max(max_bytes, READ_BYTES), timeout=limit)
         return b"".join((found, *self._already_here(READ_BYTES - len(found)))) if found else found
 
     def _already_here(self, most: int) -> Iterator[bytes]:
@@ -139,24 +197,14 @@ class _Stream:
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         view = memoryview(buffer)
         for start in range(0, len(view), WRITE_BYTES):
-            with self._in_time(left := _least(timeout)):
-                self._usual.write(view[start : start + WRITE_BYTES], timeout=left)
+            self._usual.write(view[start : start + WRITE_BYTES], timeout=_least(timeout))
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> _Stream:
-        with self._in_time(left := _least(timeout)):
-            return _Stream(self._usual.start_tls(ssl_context, server_hostname, left))
-
-    @contextlib.contextmanager
-    def _in_time(self, seconds: float | None) -> Iterator[None]:
-        """Cut the connection where a read, a write or a handshake goes on beyond its time limit."""
-        connection = self._usual.get_extra_info("socket")
-        if seconds is None or not isinstance(connection, socket.socket):
-            yield
-            return
-        with CUTTER.after(seconds + CUT_S, connection):
-            yield
+        limit = _least(timeout)
+        with _cutter.within(self._usual.get_extra_info("socket"), limit):
+            return _Stream(self._usual.start_tls(ssl_context, server_hostname, limit))
 
     def close(self) -> None:
         self._usual.close()
@@ -165,13 +213,13 @@ class _Stream:
         return self._usual.get_extra_info(info)
 
 
-def _addresses(host: str, port: int) -> list[str]:
-    """The first addresses of a name, each once; the name itself where it has none."""
+def _addresses_of(host: str, port: int) -> list[str]:
+    """Some of a host's addresses, each once; the host itself where it has none, which the connection says."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+    except OSError:
         return [host]
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))[:MAX_ADDRESSES]
+    return list(dict.fromkeys(str(place[4][0]) for place in found))[:MAX_ADDRESSES] or [host]
 
 
 def _least(timeout: float | None) -> float | None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from clusterctl.registry.oci.cutting import cut
-from clusterctl.registry.oci.deadline import time_left
+from clusterctl.registry.oci.deadline import cut, time_left
 
 # A number or a date is shorter.
 LONGEST_HEADER = 100

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_installer
+from tests.support.signed_images import GpgHome, gpg_home
 from tests.unit.plugins.modules.test_harbor_installer import installer, tarball
 
 
@@ -37,3 +40,47 @@ def test_a_signature_is_checked_where_a_key_is_given(tmp_path: Path, signer: Pat
     assert "its signature is not good" in refused["msg"]
     (tmp_path / "h.tgz").write_bytes(content)
     assert installer(tmp_path, sha256, key=key, signature=signature)["changed"]
+
+
+LONG_AGO = ("--faked-system-time", "20200101T000000")
+SHA1 = ("--digest-algo", "SHA1", "--allow-weak-digest-algos")
+
+
+@pytest.fixture(scope="module")
+def signers() -> Iterator[GpgHome]:
+    """Keys that count, and keys that count no more."""
+    with gpg_home() as home:
+        for name in ("good", "revoked"):
+            home.make_key(name, *LONG_AGO)
+        home.make_key("expired", *LONG_AGO, expires="1d")
+        yield home
+
+
+@pytest.mark.needs("gpg", "gpgv")
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("good", (), ""),
+        ("good", SHA1, "over SHA-1"),
+        ("good", (*LONG_AGO, "--default-sig-expire", "1d"), "Signature expired"),
+        ("good", ("--local-user", "revoked@example.com"), "is not one good signature"),
+        ("expired", LONG_AGO, "by a key that has expired"),
+        ("revoked", (), "by a key that was revoked"),
+    ],
+)
+def test_a_signature_that_gpgv_takes_and_that_counts_no_more(
+    tmp_path: Path, signers: GpgHome, name: str, options: tuple[str, ...], said: str
+) -> None:
+    archive = tmp_path / "h.tgz"
+    archive.write_bytes(b"an installer")
+    by = ("--local-user", f"{name}@example.com", "--armor", "--detach-sign")
+    signature = signers.run(*options, *by, stdin=archive.read_bytes()).decode()
+    if name == "revoked":
+        written = signers.directory / "openpgp-revocs.d" / f"{signers.fingerprint(name)}.rev"
+        signers.run("--import", stdin=written.read_bytes().replace(b":-----BEGIN", b"-----BEGIN"))
+    key = signers.run("--armor", "--export").decode()
+    if said:
+        with pytest.raises(harbor_installer.RefusedError, match=said):
+            harbor_installer.require_signature(archive, signature, key)
+    else:
+        harbor_installer.require_signature(archive, signature, key)

@@ -39,6 +39,26 @@ def test_the_last_error_of_its_processes_is_the_reason() -> None:
     assert silent.because == "paddle.distributed.launch ended with 137: its processes named no error"
 
 
+@pytest.mark.parametrize("said", [{"exit_code": 0}, {"exit_code": 1, "log": "RuntimeError: x"}], ids=str)
+def test_whose_launcher_ends_while_those_of_most_nodes_wait_fails_and_no_other(said: dict[str, Any]) -> None:
+    waits = [says(node, exit_code=None) for node in ("gpu01", "gpu03")]
+    evidence = seeding.chain(*waits, says("gpu02", **said))(sample.healthy())
+    found = judged(evidence)
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.NOT_RUN,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.NOT_RUN,
+    }
+    assert {one.subject.node for one in found.values() if one.verdict is Verdict.FAIL} == {"gpu02"}
+
+
+@pytest.mark.parametrize("nodes", [("gpu01", "gpu02", "gpu03"), ("gpu01",)])
+def test_launchers_that_do_not_end_fail_where_all_or_few_nodes_have_such(nodes: tuple[str, ...]) -> None:
+    evidence = seeding.chain(*(says(node, exit_code=None) for node in nodes))(sample.healthy())
+    failed = {node for node, one in judged(evidence).items() if one.verdict is Verdict.FAIL}
+    assert failed == set(nodes)
+
+
 def test_one_node_that_differs_is_named_alone() -> None:
     def differs(rank: RankOutcome, verdict: seeding.Raw) -> None:
         for trainer in verdict["trainers"]:

@@ -275,10 +275,26 @@ def test_no_path_of_a_backups_list_leads_out_of_the_data_volume(volume: Volume, 
     assert "cannot be read" in " ".join(kept.wrong(backup))
 
 
-@pytest.mark.parametrize("more", [{"uid": "0"}, {"gid": -1}, {"mode": None}, {"size": True}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"uid": "0"}, {"gid": -1}, {"mode": None}, {"size": True}, {"uid": 1 << 32}], ids=str
+)
 def test_an_owner_or_mode_that_is_none_is_refused(volume: Volume, more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="that no file has"):
         kept.read_files(altered(volume, **more))
+
+
+def test_a_list_of_another_form_is_refused(volume: Volume) -> None:
+    with pytest.raises(ValueError, match="of another form"):
+        kept.read_files(altered(volume, more=1))
+
+
+def test_nothing_comes_back_from_a_file_that_the_backup_links_to(volume: Volume) -> None:
+    volume.copy("backup")
+    content = volume.place("backup", volume.data / kept.KEY_FILE)
+    content.unlink()
+    content.symlink_to("/etc/hostname")
+    with pytest.raises(OSError, match="symbolic links"):
+        harbor_copy.put_back(volume.root / "backup", volume.root / "new")
 
 
 def test_no_file_comes_back_as_a_program_that_runs_as_its_owner(volume: Volume) -> None:

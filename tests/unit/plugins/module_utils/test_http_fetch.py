@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import ssl
 import threading
+import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.clusterctl.cluster.plugins.module_utils import repository_key
+from ansible_collections.clusterctl.cluster.plugins.module_utils import http_fetch, repository_key
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import (
     MAX_REDIRECTS,
@@ -227,3 +229,32 @@ def test_no_task_follows_a_redirect(repository: Path) -> None:
             collect(yaml.safe_load(path.read_text("utf-8")))
     assert tasks
     assert {task.get("follow_redirects") for task in tasks} == {"none"}
+
+
+def test_one_read_that_goes_on_and_on_ends_at_the_deadline() -> None:
+    """As OpenSSL's does while a server sends session tickets."""
+    here, there = socket.socketpair()
+
+    class Greedy:
+        def readinto(self, _buffer: bytearray) -> int:
+            while here.recv(100):
+                pass
+            return 0
+
+        def close(self) -> None:
+            here.close()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                there.sendall(b"x")
+                time.sleep(0.05)
+        there.close()
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    stream = http_fetch._Clocked(Greedy(), here, http_fetch.Deadline(0.5), None)
+    with pytest.raises((TimeoutError, OSError), match="did not arrive"):
+        stream.read(1)
+    stream.close()
+    thread.join()

@@ -129,9 +129,9 @@ class SignatureChecker:
             if not isinstance(requirement, SignedBy | SigstoreSigned):
                 continue
             if isinstance(requirement, SignedBy):
-                kind, known = "gpg", frozenset[str]().union(*self._gpg_keys(requirement))
+                kind, known = "gpg", set[str]().union(*self._gpg_keys(requirement))
             else:
-                kind, known = "cosign", frozenset(key.fingerprint for key in self._cosign_keys(requirement))
+                kind, known = "cosign", {key.fingerprint for key in self._cosign_keys(requirement)}
             if not any(one.kind == kind and one.key in known for one in recorded):
                 return False
         return True

@@ -47,6 +47,9 @@ V4 = 4
 _FINGERPRINT_OF: Mapping[int, tuple[Callable[[bytes], Any], bytes]] = MappingProxyType(
     {V4: (hashlib.sha1, b"\x99"), 5: (hashlib.sha256, b"\x9a"), 6: (hashlib.sha256, b"\x9b")}
 )
+# A packet's kind, and what such a signature says of the key before it (RFC 9580, 5.2.1).
+_SIGNATURE = 2
+_KEY_REVOCATION = b"\x20"
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}")
 # https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
 _REFUSALS = {
@@ -83,19 +86,32 @@ def read_keyring(content: bytes) -> bytes:
 
 
 def key_fingerprints(keyring: bytes) -> frozenset[str]:
-    """The fingerprints of the primary keys in a keyring, as gpgv names them. Raises UnusableKeyError."""
+    """The fingerprints of the primary keys in a keyring, as gpgv names them, without those that it revokes.
+
+    Raises UnusableKeyError.
+    """
     openpgp = shared_module("openpgp_keys")
+    found, latest = set[str](), ""
     try:
-        primary = [body for kind, body in openpgp.packets(keyring) if kind == openpgp.PUBLIC_KEY and body]
+        for kind, body in openpgp.packets(keyring):
+            if kind == openpgp.PUBLIC_KEY:
+                latest = _fingerprint_of_key(body)
+                found.add(latest)
+            # Not verified: if the key is whole, gpgv is asked once more.
+            elif kind == _SIGNATURE and body[1:2] == _KEY_REVOCATION:
+                found.discard(latest)
     except ValueError as error:
         raise UnusableKeyError(f"is not a file of OpenPGP keys: {error}") from None
-    found = set()
-    for body in primary:
-        length = len(body).to_bytes(2 if body[0] == V4 else 4, "big")
-        made, mark = _FINGERPRINT_OF.get(body[0], (hashlib.sha256, b""))
-        if mark:
-            found.add(made(mark + length + body).hexdigest().upper())
-    return frozenset(found)
+    return frozenset(found - {""})
+
+
+def _fingerprint_of_key(body: bytes) -> str:
+    """Empty for a version that is unknown."""
+    version = body[0] if body else 0
+    if version not in _FINGERPRINT_OF:
+        return ""
+    made, mark = _FINGERPRINT_OF[version]
+    return str(made(mark + len(body).to_bytes(2 if version == V4 else 4, "big") + body).hexdigest().upper())
 
 
 def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:

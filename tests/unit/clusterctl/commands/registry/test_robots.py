@@ -5,6 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from clusterlab.simulated.harbor.api.server import StandIn
 
 from .declared_site import DECLARED, call, declare, logs_in, refusal, secrets
@@ -103,3 +105,11 @@ def test_a_keeper_that_fails_fails_its_robot_and_the_next_run_mends_it(site: Pat
     declare(site, values)
     assert call(site, "apply", "--yes").stdout.endswith("1 done\n")
     assert logs_in(harbor, secrets(site)["pull"]) == 200
+
+
+@pytest.mark.parametrize("command", ["{{ 5 }}", "{{ 'abc' }}", "keeper", ["keeper", 5]], ids=str)
+def test_a_keeper_that_is_no_list_of_texts_is_refused(site: Path, harbor: StandIn, command: object) -> None:
+    values = {**DECLARED, "registry_api_url": harbor.url, "registry_robots_secret_command": command}
+    declare(site, values)
+    error = refusal(call(site, "plan"))
+    assert error.exit_code == 2 and "registry_robots_secret_command" in error.what

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-import itertools
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpcore
+import httpx
 import pytest
 from cryptography import x509
 from httpcore._backends.sync import SyncStream
@@ -83,58 +85,100 @@ def test_a_piece_has_its_bounds(ends: tuple[deadline._Stream, ssl.SSLSocket]) ->
     sending.join(HELD_S)
 
 
-class Endless:
-    """A read that goes on by itself, as within OpenSSL while messages come that are no data."""
+class Greedy:
+    """A connection of which one read goes on while bytes come, as OpenSSL's does with session tickets."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
-    def get_extra_info(self, info: str) -> socket.socket | None:
-        return self._connection if info == "socket" else None
+    def get_extra_info(self, _info: str) -> socket.socket:
+        return self._connection
 
     def read(self, _most: int, timeout: float | None = None) -> bytes:
-        self._connection.settimeout(HELD_S)
-        while self._connection.recv(1):
-            pass
-        raise httpcore.ReadError("cut")
+        self._connection.settimeout(timeout)
+        found = b""
+        while chunk := self._connection.recv(100):
+            found += chunk
+        return found
+
+    def start_tls(self, _context: ssl.SSLContext, _name: str | None, timeout: float | None) -> object:
+        self.read(1, timeout)
+        return self
 
 
-def test_a_read_that_goes_on_by_itself_is_cut_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "CUT_S", 0.05)
-    near, far = socket.socketpair()
-    with near, far:
-        for _ in range(2):  # the thread that cuts serves the next one, too
-            one, other = socket.socketpair()
-            with one, other, within(0.05), pytest.raises(httpcore.ReadError):
-                deadline._Stream(Endless(one)).read(1, timeout=HELD_S)
-        far.sendall(b"x")
-        assert near.recv(1) == b"x"
+@contextlib.contextmanager
+def dripping() -> Iterator[socket.socket]:
+    """A connection whose other end sends a byte again and again, for at most a minute."""
+    here, there = socket.socketpair()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                there.sendall(b"x")
+                time.sleep(0.05)
+        there.close()
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield here
+    finally:
+        here.close()
+        thread.join()
 
 
-def test_what_ends_in_time_is_not_cut(
-    ends: tuple[deadline._Stream, ssl.SSLSocket], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["a read", "a handshake"])
+def test_one_read_that_goes_on_and_on_ends_at_the_deadline(
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(deadline, "CUT_S", 0.1, raising=False)
+    with dripping() as connection, deadline.within(0.5), pytest.raises(httpx.ReadTimeout):
+        stream = deadline._Stream(Greedy(connection))
+        if what == "a read":
+            stream.read(1, timeout=60)
+        else:
+            stream.start_tls(ssl.create_default_context(), timeout=60)
+
+
+def test_a_read_that_ends_in_time_is_not_cut_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "CUT_S", 0.0)
-    ours, server = ends
-    server.sendall(b"first")
-    with within(0.2):
-        assert ours.read(TLS_RECORD_BYTES, timeout=HELD_S) == b"first"
-    threading.Event().wait(0.4)
-    server.sendall(b"second")
-    assert ours.read(TLS_RECORD_BYTES, timeout=HELD_S) == b"second"
+    here, there = socket.socketpair()
+    with here, there, deadline.within(60):
+        there.sendall(b"one")
+        with deadline._cutter.within(here, 0.3):
+            assert here.recv(10) == b"one"
+        with dripping() as late, pytest.raises(httpx.ReadTimeout):
+            deadline._Stream(Greedy(late)).read(1, timeout=0.6)
+        there.sendall(b"two")
+        assert here.recv(10) == b"two"
 
 
-def test_many_addresses_of_one_name_have_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[tuple[str, float]] = []
+@pytest.mark.parametrize("good", [None, 3])
+def test_all_addresses_of_a_host_have_one_deadline(good: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"192.0.2.{number}" for number in range(1, 200)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    clock, tried = [100.0], []
+    monkeypatch.setattr(deadline, "now", lambda: clock[0])
 
-    class Silent:
-        def connect_tcp(self, host: str, _port: int, timeout: float, **_more: object) -> None:
-            tried.append((host, timeout))
-            raise httpcore.ConnectTimeout("silent")
+    class Usual:
+        def connect_tcp(self, host: str, _port: int, timeout: float) -> object:
+            tried.append(host)
+            if len(tried) == good:
+                return object()
+            clock[0] += timeout
+            raise httpcore.ConnectTimeout
 
-    found = [(0, 0, 0, "", (f"192.0.2.{number}", 443)) for number in range(200)]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: found)
-    with pytest.raises(httpcore.ConnectTimeout):
-        deadline._Backend(Silent()).connect_tcp("many.example", 443, timeout=5.0)
-    assert [host for host, _ in tried] == [f"192.0.2.{number}" for number in range(deadline.MAX_ADDRESSES)]
-    assert all(later <= earlier <= 5.0 for (_, earlier), (_, later) in itertools.pairwise(tried))
+    backend = deadline._Backend(Usual())
+    with deadline.within(40):
+        if good:
+            assert backend.connect_tcp("registry.test", 443, timeout=15)
+        else:
+            with pytest.raises((httpx.ReadTimeout, httpcore.ConnectTimeout)):
+                backend.connect_tcp("registry.test", 443, timeout=15)
+    assert tried == addresses[:3]
+    if not good:
+        tried.clear()
+        with pytest.raises(httpcore.ConnectTimeout):
+            backend.connect_tcp("registry.test", 443, timeout=15)
+        assert tried == addresses[: deadline.MAX_ADDRESSES]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +69,37 @@ def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
             asked_of("gpu01", one)
 
 
+@pytest.mark.parametrize("deep", [300, 5_000])
+def test_a_host_that_logs_what_cannot_be_read_loses_its_own_call_alone(tmp_path, deep):
+    path, logged = tmp_path / "calls.jsonl", []
+    for _ in range(deep):
+        logged = [logged]
+    told_by = plugin_that_writes(path)
+    with limited_depth(250):
+        told_by.v2_runner_on_ok(ended("command", {"n": "x"}, {"invocation": {"module_args": {"n": logged}}}))
+    told_by.v2_runner_on_ok(
+        ended("command", {"n": "x"}, {"invocation": {"module_args": {"n": "x"}}}, host="gpu02")
+    )
+    told_by.v2_playbook_on_stats(SimpleNamespace(ok={"gpu01": 1, "gpu02": 1}))
+    log = read_call_log(path)
+    assert log.is_complete({"gpu01": 1, "gpu02": 1})
+    odd, sound = log.calls
+    assert "args" not in odd and sound["args"] == {"n": "x"}
+    with pytest.raises(NotRepeatableError):
+        asked_of("gpu01", odd)
+
+
+@contextlib.contextmanager
+def limited_depth(calls):
+    """As deep within Ansible, where fewer calls are left."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + calls)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def plugin_that_writes(path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUSTERCTL_CALLS", str(path))
@@ -122,18 +156,7 @@ def test_all_arguments_that_our_modules_do_not_log_have_such_a_name():
     assert {name for name in named if not secret.search(name)} <= {"http_proxy", "https_proxy"}
 
 
-def nested(depth):
-    found = []
-    for _ in range(depth):
-        found = [found]
-    return found
-
-
-@pytest.mark.parametrize(
-    "invocation",
-    ["x", ["x"], 1, None, {"module_args": "x"}, {"module_args": {"files": nested(100_000)}}],
-    ids=["text", "list", "number", "none", "arguments", "deep"],
-)
+@pytest.mark.parametrize("invocation", ["x", ["x"], 1, None, {"module_args": "x"}])
 def test_an_invocation_of_any_form_leaves_the_log_complete(invocation, tmp_path):
     path = tmp_path / "calls.jsonl"
     told_by = plugin_that_writes(path)

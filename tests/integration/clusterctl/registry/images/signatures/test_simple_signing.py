@@ -95,6 +95,19 @@ def test_a_record_counts_while_the_policy_names_its_key(tmp_path: Path, signer: 
     assert counts(by_both, "vendor", "stranger") and not counts(by_vendor, "vendor", "stranger")
 
 
+def test_a_record_does_not_count_once_the_keyring_revokes_its_key(tmp_path: Path) -> None:
+    with gpg_home() as home:
+        name = home.make_key("vendor")
+        home.make_key("other")
+        revocation = (home.directory / f"openpgp-revocs.d/{name}.rev").read_bytes()
+        before = home.run("--export")
+        home.run("--import", stdin=revocation.replace(b":-----BEGIN", b"-----BEGIN"))
+        after = home.run("--export")
+    found = simple_signing.key_fingerprints(before)
+    assert name in found
+    assert simple_signing.key_fingerprints(after) == found - {name}
+
+
 def refusal(found: SignatureChecker) -> str:
     policy = RetryPolicy(attempts=2, first_s=0, most_s=0)
     with (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import openpgp
 from tests.support.memory_registry import MemoryRegistry, memory_registry
 from tests.support.signed_images import (
     DIGEST,
@@ -24,7 +25,7 @@ from tests.support.signed_images import (
 )
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.signatures import cosign
+from clusterctl.registry.images.signatures import cosign, simple_signing
 from clusterctl.registry.images.signatures.checking import SignatureChecker, SignedImage
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.manifest import Manifest
@@ -373,6 +374,29 @@ def test_a_key_in_the_settings_is_a_key(tmp_path: Path, registry: MemoryRegistry
     data = base64.b64encode(public_pem(cosign_key())).decode()
     wanted = {"type": "sigstoreSigned", "keyData": data, "signedIdentity": IN_REPOSITORY}
     assert check(checker_of(tmp_path, {"default": [wanted]}), registry).signatures
+
+
+# The sample key of LibrePGP, its part that is public: draft-koch-librepgp, "Sample v5 Certificate".
+OF_VERSION_5 = bytes.fromhex(
+    "055c91f4e4160000002d092b06010401da470f0101"
+    "0740585995571556dc1ffb6d713503d7f9e70c24904bd0c3dd7e3ef98aec7e9b2f10"
+)
+
+
+def test_fingerprints_of_a_keyring_are_those_of_its_primary_keys() -> None:
+    odd = openpgp.foreign_key(3) + openpgp.packet(6, b"") + openpgp.packet(2, b"\4")
+    keyring = openpgp.BINARY + openpgp.packet(6, OF_VERSION_5) + odd
+    assert simple_signing.key_fingerprints(keyring) == {
+        openpgp.FINGERPRINT, "19347BC9872464025F99DF3EC2E0000ED9884892E1F7B3EA4C94009159569B54",
+    }  # fmt: skip
+
+
+def test_a_keyring_that_cannot_be_read_records_nothing(tmp_path: Path) -> None:
+    (tmp_path / "key.gpg").write_bytes(openpgp.BINARY + b"\x99rest")
+    wanted = {"type": "signedBy", "keyType": "GPGKeys", "keyPath": "key.gpg"}
+    with pytest.raises(ClusterctlError) as refused:
+        checker_of(tmp_path, {"default": [wanted]}).is_recorded(image_at("127.0.0.1:9"))
+    assert (refused.value.code, refused.value.where) == ("images.signature-key", "key.gpg")
 
 
 def test_gpg_signatures_need_a_place_to_be_found(tmp_path: Path, registry: MemoryRegistry) -> None:
