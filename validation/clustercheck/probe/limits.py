@@ -48,10 +48,11 @@ def own() -> dict[str, list[int]]:
 
 def of_containers(root: str) -> dict[str, list[int]] | None:
     """Docker's default-ulimits, and for the others those of the daemon that starts containers."""
-    running = {}
+    running, now = {}, started_at(root, "self")
     for pid in listing(root + "/proc"):
         name = read(f"{root}/proc/{pid}/comm") if pid.isdigit() else None
-        if name in STARTERS:
+        # No program of this name that the probe itself started, to ask for its version.
+        if name in STARTERS and started_at(root, pid) <= now:
             running[name] = pid
     starter = next((running[name] for name in STARTERS if name in running), None)
     if starter is None:
@@ -59,6 +60,12 @@ def of_containers(root: str) -> dict[str, list[int]] | None:
     found = of_process(read(f"{root}/proc/{starter}/limits") or "")
     found.update(default_ulimits(read(root + "/etc/docker/daemon.json")))
     return found
+
+
+def started_at(root: str, pid: str) -> int:
+    """When a process started, in clock ticks since the boot; 0 where that cannot be read."""
+    words = (read(f"{root}/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(words[19]) if len(words) > 19 and words[19].isdecimal() else 0
 
 
 def of_process(text: str) -> dict[str, list[int]]:

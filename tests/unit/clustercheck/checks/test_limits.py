@@ -43,6 +43,17 @@ def test_containers_have_the_limits_of_who_starts_them(tmp_path: Path) -> None:
     assert limits(str(tmp_path))["containers"] == OF_DOCKER
 
 
+def test_a_program_that_the_probe_itself_started_starts_no_containers(tmp_path: Path) -> None:
+    """`containerd --version` has that name, too, and the limits of the log-in."""
+    process(tmp_path, 80, "containerd")
+    process(tmp_path, 900, "containerd", LIMITS.replace("unlimited", "0"))
+    for pid, ticks in ((80, 2_000), ("self", 50_000), (900, 50_010)):
+        (tmp_path / f"proc/{pid}").mkdir(exist_ok=True)
+        stat = f"80 (a (name) S {'0 ' * 18}{ticks} 0 0"
+        (tmp_path / f"proc/{pid}/stat").write_text(stat)
+    assert limits(str(tmp_path))["containers"] == OF_DOCKER
+
+
 def test_what_docker_gives_by_default_comes_before(tmp_path: Path) -> None:
     process(tmp_path, 80, "containerd")
     (tmp_path / "etc/docker").mkdir(parents=True)
