@@ -24,6 +24,7 @@ AREAS = {code.partition(".")[0] for code in BY_CODE}
 EXPRESSION = "X1.2"
 # What our modules look for in the output of other programs. None of it is printed by a module.
 LOOKED_FOR = {
+    "EXPKEYSIG",
     "Could not get lock (\\S+/lists/lock)",
     "Failed to fetch",
     f"Failed to fetch {EXPRESSION}",
