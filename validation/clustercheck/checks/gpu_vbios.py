@@ -21,12 +21,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """
     gpu = gpu_of(evidence, subject)
     version = version_of(gpu)
-    nodes = evidence.once(_versions)[plain_model(gpu.model)]
-    counts = sum(nodes, Counter[str]())
+    counts, usual = evidence.once(_versions)[plain_model(gpu.model)]
     total = sum(counts.values())
     if total < 2:
         return not_applicable("no other GPU of its model tells its VBIOS: nothing to compare with")
-    usual = find_majority(count_votes(nodes))
     more = {"model": gpu.model, "versions": dict(counts)}
     if usual is None:
         others = " and ".join(sorted(set(counts) - {version}))
@@ -45,8 +43,8 @@ def version_of(gpu: SmiGpu) -> str:
     return gpu.vbios
 
 
-def _versions(evidence: Evidence) -> Mapping[str, list[Counter[str]]]:
-    """By model, for each node whose driver answers: how many GPUs run which version."""
+def _versions(evidence: Evidence) -> Mapping[str, tuple[Counter[str], str | None]]:
+    """By model: how many GPUs run which version, on all nodes whose driver answers, and the usual one."""
     found: dict[str, list[Counter[str]]] = defaultdict(list)
     for node in evidence.reachable:
         try:
@@ -59,7 +57,10 @@ def _versions(evidence: Evidence) -> Mapping[str, list[Counter[str]]]:
                 here[plain_model(gpu.model)][gpu.vbios] += 1
         for model, counts in here.items():
             found[model].append(counts)
-    return found
+    return {
+        model: (sum(nodes, Counter[str]()), find_majority(count_votes(nodes)))
+        for model, nodes in found.items()
+    }
 
 
 _SMI = seeding.smi
