@@ -23,12 +23,12 @@ def mask_urls(text: str) -> str:
 
 
 def secret_forms(secret: str, user: str = "") -> frozenset[str]:
-    """A secret in any form in which it is sent or quoted; with its user also both as they are sent."""
-    found = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    """A secret in any form in which it is sent, quoted or shown; with its user also both as they are sent."""
+    found = {secret, " ".join(secret.split()), quote(secret), quote(secret, safe=""), quote_plus(secret)}
     found |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     found |= {repr(secret)[1:-1], repr(secret.encode())[2:-1]}
     if user and secret:
-        found.add(base64.b64encode(f"{user}:{secret}".encode()).decode())
+        found |= secret_forms(base64.b64encode(f"{user}:{secret}".encode()).decode())
     return frozenset(found - {""})
 
 

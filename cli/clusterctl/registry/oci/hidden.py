@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import httpx
 
 from clustercheck.parse.plain_text import one_line, plain_text
+from clusterctl.content import shared_module
 from clusterctl.errors import ClusterctlError
 
 MASK = "(masked)"
@@ -32,19 +30,15 @@ class HiddenSecrets:
 
     def add(self, secret: str, user: str = "") -> None:
         """Hide a secret from now on; with its user also both as they stand in a request."""
-        if not secret:
-            return
-        made = _forms(secret)
-        if user:
-            made |= _forms(base64.b64encode(f"{user}:{secret}".encode()).decode())
-        with self._lock:
-            self._forms |= made
+        self._hide(shared_module("masking").secret_forms(secret, user))
 
     def add_address(self, url: str) -> None:
         """Hide the password in an address, as that of a proxy."""
-        with contextlib.suppress(ValueError):  # one that is none is not asked
-            parts = urlsplit(url)
-            self.add(unquote(parts.password or ""), unquote(parts.username or ""))
+        self._hide(shared_module("masking").forms_in_url(url))
+
+    def _hide(self, forms: frozenset[str]) -> None:
+        with self._lock:
+            self._forms |= forms
 
     def add_from(self, body: Mapping[str, Any]) -> None:
         """Hide what a request's body holds of secrets."""
@@ -63,10 +57,7 @@ class HiddenSecrets:
 
     def mask(self, text: str) -> str:
         """The text without them, the longest first: one may begin with another."""
-        forms = [form for form in self._forms if form in text]
-        for form in sorted(forms, key=len, reverse=True):
-            text = text.replace(form, MASK)
-        return text
+        return str(shared_module("masking").mask_forms(text, self._forms, MASK))
 
     def public(self, text: str, limit: int = 300) -> str:
         """What a server says, without them, on one line, shortened.
@@ -84,16 +75,3 @@ class HiddenSecrets:
             error.what, error.where, error.hint = map(self.mask, (error.what, error.where, error.hint))
             error.args = (error.what,)
             raise
-
-
-def _forms(secret: str) -> frozenset[str]:
-    """As it is, in an address, in JSON, as Python shows it, and with its white space as we show it."""
-    escaped = (
-        json.dumps(secret),
-        json.dumps(secret, ensure_ascii=False),
-        repr(secret),
-        repr(secret.encode()),
-    )
-    inner = (text.removeprefix("b")[1:-1] for text in escaped)
-    found = (secret, " ".join(secret.split()), quote(secret), quote(secret, safe=""), quote_plus(secret))
-    return frozenset(filter(None, (*found, *inner)))
