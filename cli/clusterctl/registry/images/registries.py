@@ -134,7 +134,7 @@ def _is_url(text: str) -> bool:
     except httpx.InvalidURL:
         return False
     is_port = url.port is None or 0 < url.port < 1 << 16
-    return url.scheme in ("http", "https") and all(url.host.split(".")) and is_port
+    return url.scheme in ("http", "https") and all(url.host.removesuffix(".").split(".")) and is_port
 
 
 @contextlib.contextmanager

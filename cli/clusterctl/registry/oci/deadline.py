@@ -111,8 +111,13 @@ class _Cutter:
         if connection is None or seconds is None or math.isinf(seconds):
             yield
             return
-        # Of its own: the other may be wrapped, or closed, meanwhile.
-        with socket.socket(fileno=os.dup(connection.fileno())) as own:
+        try:
+            # Of its own: the other may be wrapped, or closed, meanwhile.
+            own = socket.socket(fileno=os.dup(connection.fileno()))
+        except OSError:  # closed already, which who reads there says
+            yield
+            return
+        with own:
             end = time.monotonic() + seconds + CUT_S
             with self._changed:
                 self._due[own] = end
