@@ -186,7 +186,7 @@ def test_who_drips_keeps_no_rank_from_showing_that_it_waits(monkeypatch: pytest.
     def drip(line: meeting.Connection) -> None:
         for _ in range(100):
             line.send_bytes(b" ")
-            time.sleep(0.02)
+            time.sleep(0.02)  # the pace of who drips is what is tested
 
     assert all(count > 5 for count in meet_hostile(honest, drip))
 

@@ -248,7 +248,7 @@ def test_one_read_that_goes_on_and_on_ends_at_the_deadline() -> None:
         with contextlib.suppress(OSError):
             for _ in range(1200):
                 there.sendall(b"x")
-                time.sleep(0.05)
+                time.sleep(0.05)  # the pace of who drips is what is tested
         there.close()
 
     thread = threading.Thread(target=drip)

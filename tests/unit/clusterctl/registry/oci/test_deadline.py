@@ -115,7 +115,7 @@ def dripping() -> Iterator[socket.socket]:
         with contextlib.suppress(OSError):
             for _ in range(1200):
                 there.sendall(b"x")
-                time.sleep(0.05)
+                time.sleep(0.05)  # the pace of who drips is what is tested
         there.close()
 
     thread = threading.Thread(target=drip)
