@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -97,3 +98,24 @@ def endless(piece: bytes, *headers: str, status: str = "200 OK") -> Iterator[byt
     yield "\r\n".join(lines).encode() + HEAD_END
     while True:
         yield piece
+
+
+@contextlib.contextmanager
+def dripping() -> Iterator[socket.socket]:
+    """A connection whose other end sends a byte again and again, for at most a minute."""
+    here, there = socket.socketpair()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                there.sendall(b"x")
+                time.sleep(0.05)  # the pace of who drips is what is tested
+        there.close()
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield here
+    finally:
+        here.close()
+        thread.join()

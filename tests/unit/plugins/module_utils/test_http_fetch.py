@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
     harbor_installer,
 )
+from tests.support.hostile_server import dripping
 
 BYTES_S = 0.02
 # A deadline that starts again with each byte would be over by then: 8 s.
@@ -233,28 +233,21 @@ def test_no_task_follows_a_redirect(repository: Path) -> None:
 
 def test_one_read_that_goes_on_and_on_ends_at_the_deadline() -> None:
     """As OpenSSL's does while a server sends session tickets."""
-    here, there = socket.socketpair()
 
     class Greedy:
+        def __init__(self, connection: socket.socket) -> None:
+            self._connection = connection
+
         def readinto(self, _buffer: bytearray) -> int:
-            while here.recv(100):
+            while self._connection.recv(100):
                 pass
             return 0
 
         def close(self) -> None:
-            here.close()
+            self._connection.close()
 
-    def drip() -> None:
-        with contextlib.suppress(OSError):
-            for _ in range(1200):
-                there.sendall(b"x")
-                time.sleep(0.05)  # the pace of who drips is what is tested
-        there.close()
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    stream = http_fetch._Clocked(Greedy(), here, http_fetch.Deadline(0.5), None)
-    with pytest.raises((TimeoutError, OSError), match="did not arrive"):
-        stream.read(1)
-    stream.close()
-    thread.join()
+    with dripping() as here:
+        stream = http_fetch._Clocked(Greedy(here), here, http_fetch.Deadline(0.5), None)
+        with pytest.raises((TimeoutError, OSError), match="did not arrive"):
+            stream.read(1)
+        stream.close()

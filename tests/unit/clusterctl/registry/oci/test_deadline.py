@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from cryptography import x509
 from httpcore._backends.sync import SyncStream
 from tests.support.certificates import DAY, own_authority
+from tests.support.hostile_server import dripping
 
 from clusterctl.registry.oci import deadline
 from clusterctl.registry.oci.deadline import READ_BYTES, TLS_RECORD_BYTES, within
@@ -104,27 +103,6 @@ class Greedy:
     def start_tls(self, _context: ssl.SSLContext, _name: str | None, timeout: float | None) -> object:
         self.read(1, timeout)
         return self
-
-
-@contextlib.contextmanager
-def dripping() -> Iterator[socket.socket]:
-    """A connection whose other end sends a byte again and again, for at most a minute."""
-    here, there = socket.socketpair()
-
-    def drip() -> None:
-        with contextlib.suppress(OSError):
-            for _ in range(1200):
-                there.sendall(b"x")
-                time.sleep(0.05)  # the pace of who drips is what is tested
-        there.close()
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    try:
-        yield here
-    finally:
-        here.close()
-        thread.join()
 
 
 @pytest.mark.parametrize("what", ["a read", "a handshake"])
