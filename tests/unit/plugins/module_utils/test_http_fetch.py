@@ -185,6 +185,12 @@ def test_silence_ends_before_the_deadline() -> None:
         quiet.set()
 
 
+def test_who_asks_without_tls_does_not_read_the_systems_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ssl, "create_default_context")
+    with server(good) as (start, _):
+        assert fetched(f"http://{start}/") == b"good"
+
+
 def test_an_answer_that_is_too_large_or_not_whole_is_refused() -> None:
     def short(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
