@@ -44,12 +44,9 @@ def parse_simulation(output: str) -> dict[str, Change]:
 
 def matching(names: Iterable[str], patterns: list[str], but_not: list[str] | None = None) -> list[str]:
     """Names that match one of the globs and none of `but_not`, sorted."""
-    return sorted(
-        name
-        for name in names
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in but_not or [])
-    )
+    known = list(names)
+    left_out = {name for pattern in but_not or [] for name in fnmatch.filter(known, pattern)}
+    return sorted({name for pattern in patterns for name in fnmatch.filter(known, pattern)} - left_out)
 
 
 def listing(changes: Mapping[str, Change], side: int) -> str:
