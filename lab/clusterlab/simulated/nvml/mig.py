@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import node as nvml
 
@@ -11,8 +10,7 @@ IN_USE = 19  # NVML_ERROR_IN_USE, and what nvidia-smi ends with for want of room
 SLICES = 8
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """One way to cut a GPU instance: slices of compute (of 7) and of memory (of 8).
 
     ``starts`` are in the order in which the driver tries them.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 NOT_LOADED = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -29,8 +27,7 @@ class NvmlError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class Paths:
+class Paths(NamedTuple):
     """Where the simulated machine is described; another root serves tests."""
 
     root: Path = Path("/")
@@ -51,8 +48,7 @@ class Paths:
         return self.root / "var/lib/clusterlab/inforom/mig-mode.json"
 
 
-@dataclass
-class Node:
+class Node(NamedTuple):
     """The node as its driver shows it."""
 
     hardware: dict[str, Any]
@@ -258,6 +254,8 @@ def bus_id(gpu: dict[str, Any]) -> str:
 
 
 def _load_driver(paths: Paths) -> None:
+    import subprocess  # noqa: PLC0415 - an eighth of a run's time, for what happens once after a boot
+
     program = paths.root / "usr/bin/nvidia-modprobe"
     if os.geteuid() == 0 and program.exists():
         subprocess.run([str(program), "-c", "0"], check=False, capture_output=True)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from . import mig, mig_tables, query, report, tables
+from . import mig, mig_tables, query, tables
 from . import node as nvml
 
 CORRUPT_INFOROM = 14  # the exit code of nvidia-smi, which prints everything all the same
@@ -128,6 +128,8 @@ def _query(node: nvml.Node, gpus: list[dict[str, Any]], options: argparse.Namesp
     if options.query_gpu is not None or options.query_compute_apps is not None:
         return _csv(node, gpus, options)
     if options.query:
+        from . import report  # noqa: PLC0415 - the long report alone needs it
+
         return report.xml(node, gpus) if options.xml_format else report.text(node, gpus)
     return tables.summary(node, gpus)
 

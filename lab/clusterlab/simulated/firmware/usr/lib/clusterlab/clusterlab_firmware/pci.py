@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import state
 
@@ -19,8 +18,7 @@ LABEL = "Simulated by clusterlab"
 EXPRESS = 0x60  # where the PCI Express capability lies in the configuration space
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """One function on the bus."""
 
     address: str
