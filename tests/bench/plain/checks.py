@@ -85,6 +85,11 @@ def node() -> None:
     ask("nvidia-smi --query-gpu=driver_version --format=csv,noheader")
     running("nvidia-persistenced.service")
     running("nvidia-fabricmanager.service")
+    require(
+        ask("nv-fabricmanager --version").endswith(GIVEN["bench_driver_version"]), "another Fabric Manager"
+    )
+    modes = ask("nvidia-smi --query-gpu=mig.mode.current,mig.mode.pending --format=csv,noheader")
+    require("Enabled" not in modes, "MIG is on")
     apt.packages(name="docker", packages=["docker.io"])
     files.file(name="proxy", path="/etc/systemd/system/docker.service.d/clusterctl-proxy.conf", present=False)
     running("docker.service")
@@ -97,6 +102,9 @@ def node() -> None:
     put("daemon.json", "/etc/docker/daemon.json", "644")
     require("nvidia" in ask("docker info --format '{{json .Runtimes}}'"), "Docker lacks NVIDIA's runtime")
     require(bool(host.get_fact(File, "/var/run/cdi/nvidia.yaml")), "there is no CDI specification")
+    gpus = ask("nvidia-smi -L").count("GPU ")
+    named = ask("grep -cE 'name: .?[0-9]+.?$' /var/run/cdi/nvidia.yaml")
+    require(int(named) == gpus, "the CDI specification has other GPUs")
     files.directory(name="certs.d", path=f"/etc/docker/certs.d/{REGISTRY}:5000", mode="755")
     put("ca.crt", f"/etc/docker/certs.d/{REGISTRY}:5000/ca.crt", "644")
     there = ask(f"docker image inspect {GIVEN['bench_image']} >/dev/null && echo there")
