@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +30,11 @@ LOCKS = Path("/run/clusterctl")
 LATE = "task.timed-out"
 
 
+# Where the modules of one drift probe keep what programs answer: none of them changes anything, so a question
+# has one answer, and is asked once.
+shared_answers: Path | None = None
+
+
 def run_bounded(
     argv: list[str], seconds: float, environment: dict[str, str] | None = None, told: str = ""
 ) -> tuple[int, str, str]:
@@ -36,6 +44,25 @@ def run_bounded(
     124 where it did not end (then it is killed, and not waited for: one that hangs in the kernel
     cannot be killed), 127 if there is no such program; standard error says so.
     """
+    if shared_answers is None or told:
+        return _run(argv, seconds, environment, told)
+    question = json.dumps([Path(argv[0]).name, *argv[1:], sorted((environment or {}).items())])
+    place = shared_answers / hashlib.sha256(question.encode()).hexdigest()
+    with place.open("a+", encoding="utf-8") as kept:
+        # Whoever asks the same has a time limit, and the probe ends a module that waits too long.
+        fcntl.flock(kept.fileno(), fcntl.LOCK_EX)
+        kept.seek(0)
+        if text := kept.read():
+            code, output, error_output = json.loads(text)
+            return code, output, error_output
+        answer = _run(argv, seconds, environment)
+        kept.write(json.dumps(answer))
+        return answer
+
+
+def _run(
+    argv: list[str], seconds: float, environment: dict[str, str] | None, told: str = ""
+) -> tuple[int, str, str]:
     try:
         process = subprocess.Popen(
             argv,

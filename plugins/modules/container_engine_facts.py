@@ -102,7 +102,7 @@ def asked_cgroup_driver(path: Path, flags: list[str]) -> str:
 
 
 def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[str, Any]:
-    """The answer, from `docker --version`, `docker info`, and the cgroup driver that is asked for."""
+    """The answer, from `docker info`, or `docker --version` without a daemon, and the cgroup driver asked."""
     found = re.search(r"version ([^,\s]+)", client_version)
     version = info.get("ServerVersion") or (found.group(1) if found else "")
     storage = dict(row for row in info.get("DriverStatus") or [] if len(row) == 2)
@@ -133,7 +133,6 @@ def main() -> None:
     docker = module.get_bin_path("docker")
     client, info = "", {}
     if docker:
-        client = run_bounded([docker, "--version"], LOOK_S)[1]
         rc, out, err = run_bounded([docker, "info", "--format", "{{json .}}"], LOOK_S)
         if rc == TIMED_OUT:  # not to be taken for an engine without containers
             module.fail_json(
@@ -141,6 +140,7 @@ def main() -> None:
                 code="host.docker-down",
             )
         info = json.loads(out) if rc == 0 and out.startswith("{") else {}
+        client = "" if info.get("ServerVersion") else run_bounded([docker, "--version"], LOOK_S)[1]
     flags = flags_of(command_of_unit(module, main_pid(module, UNIT) if info else 0)).get("exec-opts", [])
     found = facts(client, info, asked_cgroup_driver(CONFIG, flags))
     module.exit_json(

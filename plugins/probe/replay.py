@@ -15,9 +15,11 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import stat
 import sys
+import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils import basic
+from ansible_collections.clusterctl.cluster.plugins.module_utils import bounded
 
 MAX_PARALLEL = 4
 # Stands for a secret that differs from the one on the node: Base64 of "(another)".
@@ -39,7 +42,19 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     calls = {call["id"]: call for call in order["calls"]}
     for name in sorted({call["module"] for call in calls.values() if call["kind"] == "module"}):
         importlib.import_module(name)
-    limit_s, waiting, running, answers = float(order["limit_s"]), list(calls), {}, {}
+    # A TemporaryDirectory would go with the first child: each of them runs what is left for the exit.
+    directory = tempfile.mkdtemp(prefix="clusterctl-")
+    try:
+        bounded.shared_answers = Path(directory)
+        return {"answers": run_calls(calls, float(order["limit_s"]))}
+    finally:
+        bounded.shared_answers = None
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_calls(calls: dict[str, dict[str, Any]], limit_s: float) -> dict[str, dict[str, Any]]:
+    """Return the result of every call by its id, some of them at a time."""
+    waiting, running, answers = list(calls), {}, {}
     while waiting or running:
         while waiting and len(running) < MAX_PARALLEL:
             one = Child(waiting.pop(0), calls, limit_s)
@@ -50,7 +65,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
             if one.is_late() or not one.read():
                 del running[one.descriptor]
                 answers[one.identity] = one.end()
-    return {"answers": answers}
+    return answers
 
 
 class Child:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
@@ -20,6 +21,26 @@ def test_a_program_that_hangs_is_given_up_and_one_that_is_absent_is_said() -> No
     assert time.monotonic() - began < 25
     assert run_bounded(["clusterctl-no-such-program"], 1)[0] == 127
     assert run_bounded(["sh", "-c", 'printf "$WORD"; exit 3'], 5, {"WORD": "said"}) == (3, "said", "")
+
+
+def test_an_answer_is_shared_by_those_who_ask_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, shared = tmp_path / "asked", tmp_path / "shared"
+    shared.mkdir()
+    words = ["-c", f'echo >> {asked}; printf "s$LC_ALL"; echo why >&2; exit 3']
+
+    def ask(program: str = "sh", environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+        return run_bounded([program, *words], 5, environment)
+
+    monkeypatch.delenv("LC_ALL", raising=False)
+    assert ask() == ask() == (3, "s", "why\n")
+    assert len(asked.read_text()) == 2, "outside of a probe each question is asked"
+    monkeypatch.setattr(bounded, "shared_answers", shared)
+    assert ask() == ask("/bin/sh") == ask() == (3, "s", "why\n")
+    assert len(asked.read_text()) == 3
+    assert ask(environment={"LC_ALL": "C"}) == (3, "sC", "why\n")
+    assert [run_bounded(["cat"], 5, told=text)[1] for text in ("a", "b")] == ["a", "b"]
 
 
 def test_a_lock_is_waited_for_in_time_and_free_afterwards(tmp_path: Path) -> None:

@@ -59,6 +59,19 @@ def test_a_probe_leaves_no_temporary_directory_behind(tmp_path, monkeypatch):
     assert list(room.iterdir()) == []
 
 
+def test_modules_that_ask_a_program_the_same_share_its_answer(tmp_path, monkeypatch):
+    asked, docker = tmp_path / "asked", tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$1" >> {asked}\necho \'{{"ServerVersion": "28.2.1"}}\'\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    calls = [module_call("container_engine_facts", adopt=names) for names in ([], ["docker-ce"], ["podman"])]
+    answers = replay_here(tmp_path, *calls)
+    assert [answer["engine"]["version"] for answer in answers] == ["28.2.1"] * 3
+    assert asked.read_text() == "info\n"
+    assert [answer["engine"]["version"] for answer in replay_here(tmp_path, *calls)] == ["28.2.1"] * 3
+    assert asked.read_text() == "info\n" * 2, "the next probe must ask again"
+
+
 def test_modules_answer_in_check_mode_and_change_nothing(tmp_path):
     (tmp_path / "there").mkdir(mode=0o700)
     calls = [
