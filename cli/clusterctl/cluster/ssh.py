@@ -36,6 +36,7 @@ from clusterctl.cluster.ssh_options import ALONE, CLOSED, as_words
 from clusterctl.cluster.sudo_password import PasswordTrial
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import python_command
+from clusterctl.parallel import parallel_map
 
 CONNECT_S = 10
 LOGIN_S = 40.0
@@ -198,8 +199,8 @@ class OpenSshTransport:
 
     def close(self) -> None:
         """End every shared connection and remove its socket."""
-        for name in sorted(self._connected):
-            self._disconnect(self._hosts[name])
+        connected = [self._hosts[name] for name in sorted(self._connected)]
+        parallel_map(self._disconnect, connected, limit=PARALLEL_LOGINS)
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _host(self, node: str) -> Host:

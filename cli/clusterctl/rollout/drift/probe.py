@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from clusterctl import console
@@ -149,14 +150,16 @@ class DriftProbe:
     def _replay(self, calls: Mapping[str, Sequence[Call]]) -> tuple[Answers, dict[str, Answers]]:
         """Returns the controller's own answers, and those of each host."""
         local = {call.identity: call for own in calls.values() for call in own if call.at == CONTROLLER}
-        try:
-            with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
-                answers = replay_on_hosts(calls, transport)
-        except PasswordRefusedError as error:
-            raise _password_refused(error) from None
-        except ClusterctlError as error:
-            answers = dict.fromkeys(calls, error.what)
-        return replay_on_controller(list(local.values()), self.session.directory), answers
+        with ThreadPoolExecutor(1) as beside:
+            here = beside.submit(replay_on_controller, list(local.values()), self.session.directory)
+            try:
+                with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
+                    answers = replay_on_hosts(calls, transport)
+            except PasswordRefusedError as error:
+                raise _password_refused(error) from None
+            except ClusterctlError as error:
+                answers = dict.fromkeys(calls, error.what)
+            return here.result(), answers
 
 
 def _password_refused(error: PasswordRefusedError) -> ClusterctlError:
