@@ -112,6 +112,7 @@ def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, 
         trees = containerd.trees()
         if trees:
             return trees
+        _refuse_beside_a_kubelet(module, containerd)
         before, after = containerd.with_trees()
         trees = containerd.trees(after)
     except ValueError as error:
@@ -120,6 +121,23 @@ def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, 
         module.fail_json(msg=f"containerd reads {containerd.path}, but shows no config_path from it.")
     put_configuration(module, containerd, before, after, result)
     return trees
+
+
+def _refuse_beside_a_kubelet(module: AnsibleModule, containerd: Containerd) -> None:
+    """Ends the module: the containerd of a node of Kubernetes is configured by the means of that cluster."""
+    if not module.params["kubelet"]:
+        return
+    version = containerd.format_version(read_file(containerd.path))
+    plugin = containerd_config.PLUGINS.get(version, containerd_config.PLUGINS[2])
+    line = f'config_path = "{module.params["containerd_tree"]}" below [plugins."{plugin}".registry]'
+    module.fail_json(
+        msg=f"{containerd.path} has no config_path, and the kubelet of this host uses containerd: it was "
+        "neither changed nor restarted.",
+        clusterctl={
+            "remedy": f"set {line} with the means of that cluster, or take containerd out of "
+            "registry_client_engines"
+        },
+    )
 
 
 def put_configuration(
@@ -140,6 +158,12 @@ def have_read(module: AnsibleModule, containerd: Containerd, result: dict[str, A
     pid = main_pid(module, CONTAINERD)
     told = str(containerd.path) in result["files"]
     if not pid or not (told or newer([str(containerd.path)], started_at(pid))):
+        return
+    if module.params.get("kubelet"):
+        module.warn(
+            f"containerd has not read {containerd.path} since it changed, and the kubelet of this host uses "
+            "it. It was left running; restart it with the means of that cluster."
+        )
         return
     if (running := containerd.containers()) and not module.params["force_busy"]:
         why = f"containerd must restart to read {containerd.path}, and {running} container(s) run"

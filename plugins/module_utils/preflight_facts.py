@@ -24,6 +24,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import environment
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
+from ansible_collections.clusterctl.cluster.plugins.module_utils.kubernetes_node import trace_of_kubelet
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm, rpm_packages
@@ -165,6 +166,8 @@ def others(root: Path, packages: dict[str, str], run: RunFull) -> dict[str, str]
     for what, place in places.items():
         if (root / place).exists():
             found[what] = f"/{place}"
+    if kubelet := trace_of_kubelet(root):
+        found["kubelet"] = kubelet
     owned = any(name.startswith(("nvidia-", "libnvidia-")) for name in packages)
     if (root / "usr/bin/nvidia-uninstall").exists() and not owned:
         found["runfile"] = gpu_node.loaded_driver(root) or "/usr/bin/nvidia-uninstall"

@@ -349,6 +349,13 @@ def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
         ),
         "docker_snap": ("error", "Docker", "installed as a snap", "snap remove docker: it cannot give GPUs"),
         "docker_ce": ("info", "Docker", "Docker CE is installed", "it is adopted (container_runtime_adopt)"),
+        "kubelet": (
+            "warning",
+            "Kubernetes",
+            "this is a node of it",
+            "drain it before its driver or MIG changes; its containerd is left alone, and no Docker is "
+            "installed beside it",
+        ),
         "ofed": ("info", "OFED", "installed", "it stays as it is"),
     }
     return [

@@ -17,7 +17,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags im
     command_of_unit,
     flags_of,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.kubernetes_node import has_kubelet
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import main_pid
 
 DOCUMENTATION = r"""
@@ -54,8 +54,6 @@ code:
 
 LOOK_S = 60
 CONFIG = Path("/etc/docker/daemon.json")
-# Processes that are a kubelet, of kubeadm, MicroK8s, k3s and RKE2.
-KUBELETS = frozenset({"kubelet", "kubelite", "k3s-server", "k3s-agent", "k3s", "rke2"})
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
@@ -80,14 +78,6 @@ def is_adopted(packages: list[str], root: Path = Path("/")) -> bool:
         return any(run_bounded(["rpm", "--quiet", "--query", name], LOOK_S)[0] == 0 for name in packages)
     installed = re.findall(r"^Package: (\S+)\nStatus: \S+ \S+ installed$", status, re.MULTILINE)
     return not set(packages).isdisjoint(installed)
-
-
-def has_kubelet(root: Path = Path("/")) -> bool:
-    """Whether this host is a node of Kubernetes: its kubelet manages cgroups, too."""
-    if (root / "var/lib/kubelet/config.yaml").exists() or (root / "etc/kubernetes/kubelet.conf").exists():
-        return True
-    names = (read_text(path).strip() for path in (root / "proc").glob("[0-9]*/comm"))
-    return any(name in KUBELETS for name in names)
 
 
 def asked_cgroup_driver(path: Path, flags: list[str]) -> str:

@@ -41,6 +41,7 @@ description:
   - Says what Docker's daemon.json is to have where the engine reads no hosts.toml.
   - What somebody else wrote is left alone and said; what we wrote and is no longer declared goes.
   - Sets containerd's config_path where it has none; containerd itself says whether it takes the file.
+  - Neither changes nor restarts a containerd that a kubelet uses; trees that it reads already are filled.
 options:
   address: {description: The registry as images name it (host:port), type: str, required: true}
   ca: {description: File with the CA of the registry and its mirrors, type: path, required: true}
@@ -62,6 +63,7 @@ options:
   docker_version: {description: Docker's version; empty where it is not there, type: str, default: ""}
   docker_reads_hosts_toml: {description: Whether Docker reads hosts.toml, type: bool, default: false}
   credentials: {description: A client's config.json whose users containerd pulls as, type: path, default: ""}
+  kubelet: {description: Whether a kubelet uses this host's containerd, type: bool, default: false}
   force_busy: {description: Restart containerd although containers run, type: bool, default: false}
   docker_certs: {description: Docker's directory of CAs, type: path, default: /etc/docker/certs.d}
   daemon_json: {description: Docker's options, type: path, default: /etc/docker/daemon.json}
@@ -207,6 +209,7 @@ ARGUMENTS = {
     "docker_version": {"type": "str", "default": ""},
     "docker_reads_hosts_toml": {"type": "bool", "default": False},
     "credentials": {"type": "path", "default": ""},
+    "kubelet": {"type": "bool", "default": False},
     "force_busy": {"type": "bool", "default": False},
     "docker_certs": {"type": "path", "default": "/etc/docker/certs.d"},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},

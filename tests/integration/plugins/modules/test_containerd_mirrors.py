@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config, containerd_service
 from tests.support.mirrors_declared import needs_containerd
 from tests.unit.plugins.modules.test_registry_mirrors import DEBIANS, run
 
@@ -72,3 +72,33 @@ def test_a_configuration_that_one_line_does_not_mend_is_left_alone(
     assert because in refused["msg"]
     assert config.read_text(encoding="utf-8") == text
     assert [path.name for path in tmp_path.iterdir() if "clusterctl" in path.name] == []
+
+
+@needs_containerd
+def test_the_containerd_of_a_kubelet_is_neither_changed_nor_restarted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees that it reads already are filled: it reads hosts.toml at each pull."""
+    config = tmp_path / "config.toml"
+    config.write_text(DEBIANS, encoding="utf-8")
+    for check in (True, False):
+        refused = run(tmp_path, capsys, check=check, engines=["containerd"], kubelet=True)
+        assert refused["failed"]
+        assert (
+            "the kubelet of this host uses containerd: it was neither changed nor restarted" in refused["msg"]
+        )
+        line = f'config_path = "{tmp_path}/containerd" below [plugins."io.containerd.grpc.v1.cri".registry]'
+        assert line in refused["clusterctl"]["remedy"]
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+    assert config.read_text(encoding="utf-8") == DEBIANS
+
+    theirs = containerd_config.with_config_path(DEBIANS, 2, str(tmp_path / "theirs"))
+    config.write_text(theirs, encoding="utf-8")
+    monkeypatch.setattr(containerd_service, "main_pid", lambda _module, _unit: 4711)
+    monkeypatch.setattr(containerd_service, "started_at", lambda _pid: 0.0)
+    did = run(tmp_path, capsys, engines=["containerd"], kubelet=True)
+    assert (tmp_path / "theirs/docker.io/hosts.toml").is_file()
+    assert config.read_text(encoding="utf-8") == theirs
+    assert (did["changed"], did["restarted"]) == (True, False)
+    assert "restart it with the means of that cluster" in str(did["warnings"])
+    assert not run(tmp_path, capsys, engines=["containerd"], kubelet=True)["changed"]

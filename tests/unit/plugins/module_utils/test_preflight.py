@@ -187,6 +187,7 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         ),
         ({"others": {"docker_snap": "/snap/docker"}}, {}, "error", "Docker", "snap"),
         ({"others": {"ofed": "/etc/infiniband/info"}}, {}, "info", "OFED", "installed"),
+        ({"others": {"kubelet": "k3s-agent"}}, {}, "warning", "Kubernetes", "a node of it (k3s-agent)"),
         ({"packages": {"libcuda1": "535.1-1"}}, {}, "error", "driver", "libcuda1 535.1"),
         ({"packages": {"libcuda1": "535.1-1"}}, {"existing": "adopt"}, "warning", "driver", "libcuda1 535.1"),
         (
@@ -308,7 +309,8 @@ def test_a_source_that_the_settings_name_is_judged_once() -> None:
 
 
 def test_what_others_installed_is_found_by_its_traces(tmp_path: Path) -> None:
-    for place in ("etc/dgx-release", "snap/docker/x", "run/nvidia/driver/x", "usr/bin/nvidia-uninstall"):
+    places = ("etc/dgx-release", "snap/docker/x", "run/nvidia/driver/x", "usr/bin/nvidia-uninstall")
+    for place in (*places, "etc/kubernetes/kubelet.conf"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("")
     run = answers({})
@@ -316,6 +318,7 @@ def test_what_others_installed_is_found_by_its_traces(tmp_path: Path) -> None:
         "dgx_os",
         "docker_snap",
         "gpu_operator",
+        "kubelet",
         "runfile",
         "docker_ce",
     }

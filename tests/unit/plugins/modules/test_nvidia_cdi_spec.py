@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils.kubernetes_node import trace_of_kubelet
 from ansible_collections.clusterctl.cluster.plugins.modules import container_engine_facts as engine
 from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_cdi_spec as module
 from tests.support.called_module import called
@@ -250,6 +251,7 @@ def test_a_kubelet_is_known_by_its_process(tmp_path: Path, name: str, is_one: bo
     (tmp_path / "proc/4711").mkdir(parents=True)
     (tmp_path / "proc/4711/comm").write_text(f"{name}\n", encoding="utf-8")
     assert engine.has_kubelet(tmp_path) is is_one
+    assert trace_of_kubelet(tmp_path) == (name if is_one else "")
 
 
 def test_an_engine_of_somebody_else_a_kubelet_and_a_docker_that_keeps_devices_are_known(
