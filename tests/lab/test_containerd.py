@@ -13,14 +13,19 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import containe
 from . import rack_states
 from .conftest import KEEP_VARIABLE, REPOSITORY, bring_up, json_lines, must_be_good
 from .on_node import changes
-from .rack import FIRST, PARTS, Rack
+from .rack import FIRST, NODE, PARTS, Rack
 
 pytestmark = [pytest.mark.lab, pytest.mark.drawn("first racks"), pytest.mark.timeout(1200)]
 
 ALONE = {"container_runtime_engine": "containerd", "training_image_enabled": False}
 CONFIG = "/etc/containerd/config.toml"
 BINARY = "/usr/bin/nvidia-container-runtime"
-KUBELET = "/var/lib/kubelet/config.yaml"
+# A process of this name stands for a kubelet.
+KUBELET = (
+    "cp /usr/bin/sleep /usr/local/bin/kubelet && "
+    "systemd-run --quiet --unit=kubelet /usr/local/bin/kubelet infinity"
+)
+HUB = {"upstream": "docker.io", "url": "https://registry01:5000", "fallback": True}
 # The node's programs, without the driver's, as the root file system of containers.
 ROOT = "/srv/root"
 MAKE_ROOT = f"mkdir -p {ROOT} && cp -a /bin /sbin /lib* /usr {ROOT} && rm {ROOT}/usr/bin/nvidia-smi"
@@ -32,12 +37,14 @@ def rack(request: pytest.FixtureRequest) -> Iterator[Rack]:
     """A lab of one bare node of the system that the test names."""
     options = ("--nodes", "1", "--os", request.param)
     for lab in bring_up(REPOSITORY / ".lab-test/containerd", *options, keep=KEEP_VARIABLE in os.environ):
-        yield Rack(lab)
+        yield Rack(lab, request.param)
 
 
-# Debian 12 has 1.6, which knows no CDI devices; Debian 13 has 1.7.
-@pytest.mark.parametrize(("rack", "cdi"), [("debian12", ""), ("debian13", "true")], indirect=["rack"])
-def test_a_containerd_of_debian_gets_gpus_as_planned(rack: Rack, cdi: str) -> None:
+# Debian 12 has 1.6, which knows no CDI devices, and so have the lab's RPMs of Docker's; Debian 13 has 1.7.
+@pytest.mark.parametrize(
+    ("rack", "cdi"), [("debian12", ""), ("debian13", "true"), ("rocky9", "")], indirect=["rack"]
+)
+def test_the_containerd_of_a_system_gets_gpus_as_planned(rack: Rack, cdi: str) -> None:
     rack.declare(**ALONE)
     rack.step(FIRST)
     assert_nothing_changes(rack)
@@ -90,12 +97,21 @@ def assert_containers_get_gpus(rack: Rack, version: int, cdi: str) -> None:
 def assert_left_to_a_kubelet(rack: Rack) -> None:
     """Nothing is changed while a kubelet is there; without it, the restart leaves containers running."""
     rack.shell(f"ctr run --detach --rootfs {ROOT} job /usr/bin/sleep infinity")
-    rack.shell(f"mkdir -p $(dirname {KUBELET}) && touch {KUBELET}")
+    rack.shell(KUBELET)
     rack.declare(container_runtime_http_proxy="http://proxy.invalid:3128", container_runtime_no_proxy="depot")
     pid = rack.shell(PID)
     rack.refused("whose kubelet uses containerd")
+    rack.declare(registry_client_mirrors=[HUB])
+    configuration = rack.shell(f"cat {CONFIG}")
+    mirrored = rack.lab.clusterctl("apply", "--yes", "--only", "registry", "--limit", NODE)
+    assert mirrored.returncode == 1
+    assert "the kubelet of this host uses containerd" in " ".join(mirrored.stderr.split())
+    assert rack.shell(f"cat {CONFIG}") == configuration
+    rack.declare(container_runtime_engine="docker")
+    rack.refused("is a node of Kubernetes without Docker")
     assert rack.shell(PID) == pid
-    rack.shell(f"rm {KUBELET}")
+    rack.shell("systemctl stop kubelet")
+    rack.declare(container_runtime_engine="containerd", registry_client_mirrors=[])
     rack.step(FIRST)
     assert rack.shell(PID) != pid
     assert "proxy.invalid" in rack.shell(f"tr '\\0' '\\n' </proc/$({PID})/environ")
