@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusterctl.engine.events import HostFinished, WaveFinished, WaveStarted
@@ -100,6 +100,7 @@ def apply_waves(
     ``again`` makes sure, before each wave but the first, that its hosts are ours still, and says of whom not.
     """
     outcome = SiteOutcome(plan)
+    before: list[str] = []
     for number, wave in enumerate(plan.waves, 1):
         try:
             gone = again(wave.hosts) if number > 1 else ()
@@ -110,7 +111,9 @@ def apply_waves(
             _blame(session, outcome, gone)
             break
         note(session, WaveStarted(time.time(), wave.name, number, len(plan.waves), wave.hosts))
-        done = play(session, PLAYBOOK, wave.hosts, tags=tags, check=check, every_host=not tags, limits=limits)
+        told = _with_waves_before(session, before) if check else session
+        done = play(told, PLAYBOOK, wave.hosts, tags=tags, check=check, every_host=not tags, limits=limits)
+        before += wave.hosts
         outcome.states |= done.states
         outcome.reasons |= done.reasons
         outcome.records |= done.ledger.hosts
@@ -124,6 +127,11 @@ def apply_waves(
             outcome.stopped = decision.reason
             break
     return outcome
+
+
+def _with_waves_before(session: Session, hosts: Sequence[str]) -> Session:
+    """For check mode: what changes on the controller may be reported by these hosts' play already."""
+    return replace(session, extra_vars={**session.extra_vars, "clusterctl_waves_before": list(hosts)})
 
 
 def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:

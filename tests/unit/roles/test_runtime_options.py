@@ -99,6 +99,28 @@ def test_mirrors_are_those_of_the_declared_engine(repository: Path) -> None:
     assert templated(repository, "registry_client", "registry_client_engines", {}) == ["docker"]
 
 
+@pytest.mark.parametrize(
+    ("check", "before", "told"),
+    [
+        (True, ["registry01"], True),
+        (True, ["login01"], False),
+        (True, [], False),
+        (False, ["registry01"], False),
+    ],
+)
+def test_the_authority_is_reported_once_also_where_the_registrys_host_was_of_an_earlier_wave(
+    repository: Path, check: bool, before: list[str], told: bool
+) -> None:
+    variables = {
+        "ansible_check_mode": check,
+        "clusterctl_waves_before": before,
+        "groups": {"registry": ["registry01"]},
+        "hostvars": {"registry01": {}},
+    }
+    name = "_registry_client_authority_told"
+    assert templated(repository, "registry_client", name, variables) is told
+
+
 CGROUPFS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
 ASKED = {"nvidia_container_toolkit_cgroup_driver": "cgroupfs"}
 CDI = {"features": {"cdi": True}}
@@ -183,6 +205,36 @@ def test_the_packages_of_each_distribution(
     }
     found = templated(repository, "container_runtime", "_container_runtime_packages", facts)
     assert found == ["docker.io", *client, "containerd", "runc"]
+
+
+@pytest.mark.parametrize(
+    ("family", "packages"), [("Debian", ["containerd", "runc"]), ("RedHat", ["containerd.io"])]
+)
+def test_containerd_alone_is_the_distributions_and_on_rhel_dockers(
+    repository: Path, family: str, packages: list[str]
+) -> None:
+    facts = {"ansible_facts": {"os_family": family}}
+    name = "_container_runtime_containerd_packages"
+    assert templated(repository, "container_runtime", name, facts) == packages
+
+
+@pytest.mark.parametrize(
+    ("by_apt", "by_dnf", "planned"),
+    [
+        ({"changes": {"containerd": ["", "1.6.20-1"], "runc": ["", "1.1"]}}, {"skipped": True}, "1.6.20-1"),
+        ({"skipped": True}, {"changes": {"containerd.io": ["", "2.1.4-1.el9"]}}, "2.1.4-1.el9"),
+        ({"changes": {}}, {"skipped": True}, ""),
+    ],
+)
+def test_check_mode_judges_by_the_containerd_that_this_play_would_install(
+    repository: Path, by_apt: dict[str, Any], by_dnf: dict[str, Any], planned: str
+) -> None:
+    variables = {
+        "__container_runtime_containerd_by_apt": by_apt,
+        "__container_runtime_containerd_by_dnf": by_dnf,
+    }
+    name = "_nvidia_container_toolkit_planned_containerd"
+    assert templated(repository, "nvidia_container_toolkit", name, variables) == planned
 
 
 def test_no_fact_of_a_node_names_a_file_that_ansible_reads_on_the_controller(repository: Path) -> None:

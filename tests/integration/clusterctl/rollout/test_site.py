@@ -49,6 +49,22 @@ def playbook(cluster: ClusterDirectory, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(("check", "told"), [(True, [[], ["gpu01"]]), (False, [None, None])])
+def test_in_check_mode_a_wave_knows_whose_play_has_reported_already(cluster, check: bool, told: list) -> None:
+    given = []
+
+    def runner(request: PlaybookRequest, *_: object) -> PlaybookOutcome:
+        given.append(request.extra_vars.get("clusterctl_waves_before"))
+        good, reasons = dict.fromkeys(request.hosts, HostState.GOOD), dict.fromkeys(request.hosts, "")
+        return PlaybookOutcome(good, reasons, Ledger(request.hosts), 0, False, False, 0.0)
+
+    ours = replace(session(cluster), runner=runner)
+    site.apply_waves(
+        ours, WavePlan((Wave("registry", ("gpu01",)), Wave("nodes", ("gpu02",))), {}), check=check
+    )
+    assert given == told
+
+
 def test_a_dead_host_in_one_wave_stops_the_next(cluster, monkeypatch, capsys):
     book = """\
         - hosts: all
