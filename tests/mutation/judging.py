@@ -18,10 +18,10 @@ from tests.mutation.mutants import Mutant
 from tests.support.tree import ROOT
 
 UNIT_TESTS = ROOT / "tests" / "unit" / "clustercheck"
-SEARCHES = (
-    "tests/locate/test_search.py"  # isolation as a whole: most of its modules have no test of their own
-)
+# Isolation as a whole: most of its modules have no test of their own.
+SEARCHES = ("tests/unit/clustercheck/locate/test_golden_searches.py", "tests/locate/test_search.py")
 ENTERED_TWICE = "tests/unit/clustercheck/expect/test_limits_twice.py"
+NOT_WHOLE = ("test_isolation.py",)  # of `running`, where most tests are of whole validations
 SLOW = (
     "test_golden_verdicts.py",
     "test_selftest.py",
@@ -79,7 +79,7 @@ def _texts() -> Mapping[str, str]:
     return {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
         for path in sorted(UNIT_TESTS.rglob("test_*.py"))
-        if path.name not in SLOW and path.parent.name != "running"  # whole validations
+        if path.name not in SLOW and (path.parent.name != "running" or path.name in NOT_WHOLE)
     }
 
 
@@ -96,5 +96,5 @@ def unit_tests_of(file: str) -> list[str]:
     naming = [name for name, text in _texts().items() if names.search(text)]
     modules = [f"from {name.removesuffix('.py').replace('/', '.')} import" for name in naming]
     using = [name for name, text in _texts().items() if any(module in text for module in modules)]
-    searches = [SEARCHES] if path.parent.name == "locate" else []
-    return [*dict.fromkeys([*naming, *using]), *searches]
+    golden, *searches = SEARCHES if path.parent.name == "locate" else ("",)
+    return list(filter(None, dict.fromkeys([golden, *naming, *using, *searches])))

@@ -92,7 +92,7 @@ def _find_link_faults(state: IsolationState) -> list[LocatedFault]:
     """Slow pairs of the core. A node in several of them that is fast with others is left undecided."""
     found = []
     links = state.slow_links()
-    near = set(state.nodes_near_limit(excluding=links))
+    near = set(state.nodes_near_limit())
     ends = Counter(node for trial in links for node in trial.nodes)
     for node, count in sorted(ends.items()):
         if count > 1:
@@ -116,10 +116,7 @@ def _find_link_faults(state: IsolationState) -> list[LocatedFault]:
 def _find_nodes_near_limit(state: IsolationState) -> list[LocatedFault]:
     """Nodes of which no pair is clearly fast and not every pair is slow; they may slow down the group."""
     because = "slower than most pairs with every node, but too close to the limit to decide"
-    return [
-        LocatedFault("node", (node,), because, sure=False)
-        for node in state.nodes_near_limit(excluding=state.slow_links())
-    ]
+    return [LocatedFault("node", (node,), because, sure=False) for node in state.nodes_near_limit()]
 
 
 def _find_switch_faults(state: IsolationState) -> list[LocatedFault]:

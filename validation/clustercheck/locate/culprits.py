@@ -45,7 +45,7 @@ class _Suspicion:
 
     def add(self, because: str, remedy: str) -> None:
         """Add a reason. Two faults of one host have two remedies."""
-        if because and because not in self.reasons:
+        if because not in self.reasons:
             self.reasons.append(because)
         if remedy and remedy not in self.remedies:
             self.remedies.append(remedy)
@@ -57,8 +57,6 @@ class _Suspicion:
     @property
     def sentence(self) -> str:
         """The first reason in one line, and which other checks fail."""
-        if not self.reasons:
-            return ""
         first = one_line(self.reasons[0], MAX_SENTENCE)
         others = dict.fromkeys(
             "suspected by fault isolation" if reason.startswith(CANNOT_TELL) else reason.partition(":")[0]
@@ -103,13 +101,13 @@ def find_culprits(
     faulty = {node for fault in faults if fault.scope in WITHIN for node in fault.nodes}
     # A wrong sum is wrong on every rank: only the pairs show which node caused it.
     failures = Counter(result.check for result in failed)
-    for result in failed:
+    for result in (one for one in failed if one.scope is Scope.GROUP):
         node = str(result.subject.node)
         is_victim = faulty and node not in faulty and failures[result.check] > 1
-        if result.scope is Scope.GROUP and result.between:
+        if result.between:
             first, second = sorted((node, result.between))
             suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
-        elif result.scope is Scope.GROUP and not is_victim:
+        elif not is_victim:
             suspicions["node", node, None, None].add_effect(
                 f"{result.check}: {result.because}", result.remedy
             )

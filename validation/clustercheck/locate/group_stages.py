@@ -65,7 +65,7 @@ def _measure_without_each(state: IsolationState, group: list[str]) -> Stage:
         return
     yield list(without.values())
     yield [trial for trial in without.values() if state.measurements.is_bad(trial)]
-    good = [node for node, trial in without.items() if state.measurements.is_good(trial)]
+    good = [node for node, trial in without.items() if not state.measurements.is_bad(trial)]
     if len(good) == 1 and all(state.measurements.count_measures(trial) for trial in without.values()):
         because = "the group is fast without this node and slow without any other"
         state.faults.append(LocatedFault("node", (good[0],), because))

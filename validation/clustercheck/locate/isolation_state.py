@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from clustercheck.locate.faults import LocatedFault
@@ -65,48 +65,43 @@ class IsolationState:
         core = set(self.core_nodes())
         return [trial for trial in self.measurements.pairs(bad=True) if core.issuperset(trial.nodes)]
 
-    def nodes_near_limit(self, excluding: Collection[Trial] = ()) -> list[str]:
-        """Core nodes that came near the limit with every core node they were measured with.
+    def nodes_near_limit(self) -> list[str]:
+        """Core nodes that came near the limit with every core node they were measured with."""
+        fast = {node for trial in self._clearly_fast_pairs() for node in trial.nodes}
+        return [node for node in self.core_nodes() if node not in fast]
 
-        Trials in ``excluding`` do not count.
-        """
-        core = set(self.core_nodes())
-        fast: dict[str, bool] = {}
-        for trial in (*self.measurements.pairs(bad=True), *self.measurements.pairs(bad=False)):
-            if trial not in excluding and core.issuperset(trial.nodes):
-                is_fast = not self.measurements.is_near_limit(trial)
-                for node in trial.nodes:
-                    fast[node] = fast.get(node, False) or is_fast
-        return [node for node in self.core_nodes() if fast.get(node) is False]
+    def _clearly_fast_pairs(self) -> list[Trial]:
+        return [t for t in self.measurements.pairs(bad=False) if not self.measurements.is_near_limit(t)]
 
     def has_working_uplinks(self, link: Trial) -> bool:
         """Whether the link lies within one block, or other pairs show that both ends' uplinks are fast."""
         blocks = [self.layout.blocks.get(node) for node in link.pair]
         if None in blocks or blocks[0] == blocks[1]:
             return True
-        good = [t for t in self.measurements.pairs(bad=False) if not self.measurements.is_near_limit(t)]
-        routes = [{self.layout.blocks.get(node) for node in t.nodes} for t in good]
+        routes = [{self.layout.blocks.get(node) for node in t.nodes} for t in self._clearly_fast_pairs()]
         return all(any(block in route and len(route) > 1 for route in routes) for block in blocks)
 
     def is_decided(self, component: list[str]) -> bool:
         """Whether it was slow with enough new core nodes; if no new ones are left, with two."""
         return not self.count_missing_partners(component) or (
             self.next_partner_trial(component) is None
-            and self._count_slow_partners(component, None) >= MIN_PARTNERS
+            and self._count_slow_partners(component, self.measurements.pairs(bad=True)) >= MIN_PARTNERS
         )
 
     def count_missing_partners(self, component: list[str]) -> int:
         """How many more known-good partners it must be slow with to be a culprit."""
-        trials = [t for t in self.partner_trials if not set(component).isdisjoint(t.nodes)]
-        return max(0, _required_partners(component) - self._count_slow_partners(component, trials))
+        slow = self._count_slow_partners(component, self.partner_trials)
+        return max(0, _required_partners(component) - slow)
 
     def next_partner_trial(
         self, component: list[str], busy: frozenset[str] | set[str] = frozenset()
     ) -> Trial | None:
-        """A trial with a new partner of the core; the first is of its own block, later ones are not."""
+        """A trial with a new partner of the core, of which there is one; the first is of its own block, later
+        ones are not.
+        """
         tries = sum(not set(component).isdisjoint(trial.nodes) for trial in self.partner_trials)
         node, core = component[tries % len(component)], self.core_nodes()
-        if tries >= 2 * _required_partners(component) or not core or node in busy:
+        if tries >= 2 * _required_partners(component):
             return None
         start = 7919 * len(self.partner_trials) % len(core)
         block = self.layout.blocks.get(node)
@@ -128,7 +123,7 @@ class IsolationState:
         found = {
             block: members
             for block, members in self.layout.nodes_by_block().items()
-            if core and len(members) >= MIN_BAD_BLOCK and core.isdisjoint(members)
+            if len(members) >= MIN_BAD_BLOCK and core.isdisjoint(members)
         }
         inside = {node for members in found.values() for node in members}
         beyond = {node for c in self.outer_components() if not inside.issuperset(c) for node in c}
@@ -142,10 +137,9 @@ class IsolationState:
         ]
         return [c[0] for c in single if c[0] not in explained and self.is_decided(c)]
 
-    def _count_slow_partners(self, component: list[str], trials: list[Trial] | None) -> int:
+    def _count_slow_partners(self, component: list[str], trials: Iterable[Trial]) -> int:
         core, members = set(self.core_nodes()), set(component)
-        pairs = self.measurements.pairs(bad=True) if trials is None else trials
-        bad = [t for t in pairs if self.measurements.is_bad(t) and not members.isdisjoint(t.nodes)]
+        bad = [t for t in trials if self.measurements.is_bad(t) and not members.isdisjoint(t.nodes)]
         return len({node for trial in bad for node in trial.nodes if node in core})
 
 

@@ -81,7 +81,7 @@ def plan_launches(pending: PendingRounds, rank_layout: RankLayout, adapters: Ada
 def _adapter_environment(
     trial: Trial, rank_layout: RankLayout, adapters: Adapters
 ) -> dict[RankSlot, dict[str, str]]:
-    if trial.gpu is None or trial.rail is None or not adapters:
+    if trial.rail is None or not adapters:
         return {}
     return {
         slot: {IB_HCA: f"={adapters[node][trial.rail]}"}

@@ -53,15 +53,11 @@ class Measurements:
         """Whether it was measured and was slow each time."""
         return trial in self._best and self._best[trial] < self._threshold_of(_kind_of(trial))
 
-    def is_good(self, trial: Trial) -> bool:
-        """Whether it was fast once."""
-        return trial in self._best and not self.is_bad(trial)
-
     def is_near_limit(self, trial: Trial) -> bool:
-        """Whether it was bad, or slower than noise explains."""
+        """Whether a measured one was bad, or slower than noise explains."""
         kind = _kind_of(trial)
         bound = max(self._threshold_of(kind), self.noise_factor * self._reference_of(kind))
-        return trial in self._best and self._best[trial] < bound
+        return self._best[trial] < bound
 
     @property
     def noise_factor(self) -> float:
@@ -108,7 +104,8 @@ class Measurements:
 
     def fast_components(self) -> list[list[str]]:
         """Nodes that are fast with each other, directly or through others; the largest first."""
-        self._components = self._components or self._find_fast_components()
+        if not self._components:
+            self._components = self._find_fast_components()
         return self._components
 
     def _find_fast_components(self) -> list[list[str]]:
@@ -131,7 +128,7 @@ class Measurements:
     def _threshold_of(self, kind: str) -> float:
         if kind not in self._thresholds:
             reference = self._reference_of(kind)
-            floor = self._limits.floor_gbps if self._has_floor and kind != "part" else 0.0
+            floor = self._limits.floor_gbps if self._has_floor else 0.0
             # A floor in the midst of values that are alike does not separate bad ones from good ones.
             threshold = max(self._limits.bad_below * reference, min(floor, ALIKE_FACTOR * reference))
             self._thresholds[kind] = math.inf if reference < floor else threshold

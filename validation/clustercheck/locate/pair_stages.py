@@ -26,7 +26,7 @@ def measure_ring(state: IsolationState) -> Stage:
 def _pick_repeats(state: IsolationState) -> list[Trial]:
     """Bad pairs of each node outside the core, enough to decide; those with known-good nodes first."""
     core = set(state.core_nodes())
-    bad = [trial for trial in state.measurements.pairs(bad=True) if not core.issuperset(trial.nodes)]
+    bad = state.measurements.pairs(bad=True)
     counts: Counter[str] = Counter()
     picked: list[Trial] = []
     for times in range(1, MIN_PARTNERS + 1):
@@ -63,22 +63,20 @@ def measure_more_pairs(state: IsolationState) -> Stage:
 def measure_against_core(state: IsolationState) -> Stage:
     """Measures nodes outside the core with partners of it; a node that is fast with one joins the core."""
     while True:
-        undecided = (
-            [c for c in state.outer_components() if not state.is_decided(c)] if state.core_nodes() else []
-        )
-        left = [min(MIN_PARTNERS, state.count_missing_partners(component)) for component in undecided]
+        components = state.outer_components() if state.core_nodes() else []
+        left = [min(MIN_PARTNERS, state.count_missing_partners(component)) for component in components]
         picked = [
-            trial for _ in range(MIN_PARTNERS) for trial in _pick_partner_trials(state, undecided, left)
+            trial for _ in range(MIN_PARTNERS) for trial in _pick_partner_trials(state, components, left)
         ]
         if not picked:
             return
         yield picked
 
 
-def _pick_partner_trials(state: IsolationState, undecided: list[list[str]], left: list[int]) -> list[Trial]:
+def _pick_partner_trials(state: IsolationState, components: list[list[str]], left: list[int]) -> list[Trial]:
     """One partner for each, or two for components of several nodes; reduces ``left`` accordingly."""
     picked, busy = [], set[str]()
-    for number, component in enumerate(undecided):
+    for number, component in enumerate(components):
         for _ in component[: left[number]]:
             if (trial := state.next_partner_trial(component, busy)) is not None:
                 picked.append(trial)

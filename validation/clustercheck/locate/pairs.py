@@ -52,10 +52,10 @@ def read_pair_bandwidths(outcome: JobOutcome) -> dict[Pair, float]:
     node_of = {number: node for node, numbers in ranks_of.items() for number in numbers}
     best: dict[Pair, float] = {}
     for (_, ranks), value in read_trial_bandwidths(outcome).items():
-        nodes = {node_of.get(number) for number in ranks}
-        if len(nodes) != 2 or None in nodes:
+        nodes = {node_of[number] for number in ranks}
+        if len(nodes) != 2:
             continue
-        a, b = sorted(node for node in nodes if node is not None)
+        a, b = sorted(nodes)
         if set(ranks) == ranks_of[a] | ranks_of[b]:
             other = best.get((a, b), value)
             best[a, b] = 0.0 if 0.0 in (value, other) else max(value, other)

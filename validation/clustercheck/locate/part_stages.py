@@ -7,6 +7,7 @@ from statistics import median
 
 from clustercheck.locate.faults import LocatedFault
 from clustercheck.locate.isolation_state import IsolationState, Stage
+from clustercheck.locate.pairs import Pair
 from clustercheck.locate.trials import (
     MAX_PARALLEL_PARTS,
     Trial,
@@ -22,7 +23,8 @@ def measure_single_gpus(state: IsolationState) -> Stage:
     """Measures every GPU of each suspect over its own rail with a core partner; repeats the slow ones."""
     layout, measurements = state.layout, state.measurements
     in_links = {node for trial in state.slow_links() for node in trial.nodes}
-    core = [node for node in state.core_nodes() if node not in in_links] or state.core_nodes()
+    unlinked = [node for node in state.core_nodes() if node not in in_links]
+    core = unlinked or state.core_nodes()
     suspects = state.find_suspects()[:MAX_PARALLEL_PARTS] if layout.gpus > 1 else []
     partners = {node: core[n % len(core)] for n, node in enumerate(suspects)}
     own = {
@@ -36,8 +38,8 @@ def measure_single_gpus(state: IsolationState) -> Stage:
     near = {node: measurements.find_near_limit(own[node], own[node]) for node in few}
     # The same part of two good nodes: if slow there too, it is not this node's fault.
     elsewhere = {
-        trial: make_pair_trial(*_pick_good_pair(core, node, number), trial.gpu, trial.rail)
-        for number, (node, trials) in enumerate(near.items())
+        trial: make_pair_trial(*_pick_good_pair(state, unlinked, number), trial.gpu, trial.rail)
+        for number, trials in enumerate(near.values())
         for trial in trials
     }
     yield [trial for trials in near.values() for trial in trials * REPEATS] + [*elsewhere.values()] * REPEATS
@@ -66,10 +68,11 @@ def measure_single_gpus(state: IsolationState) -> Stage:
         state.bad_parts.setdefault(node, []).append(_judge_crossed(state, node, gpu, pair, slow_pair))
 
 
-def _pick_good_pair(core: Sequence[str], suspect: str, number: int) -> tuple[str, str]:
-    """Two nodes of the core, different ones for each suspect as far as possible."""
-    good = [node for node in core if node != suspect]
-    return good[-1 - 2 * number % len(good)], good[-1 - (2 * number + 1) % len(good)]
+def _pick_good_pair(state: IsolationState, nodes: Sequence[str], number: int) -> Pair:
+    """Two of these core nodes, other ones for each suspect as far as possible; if too few, a fast pair."""
+    if len(nodes) < 2:
+        return state.measurements.pairs(bad=False)[0].pair
+    return nodes[-1 - 2 * number % len(nodes)], nodes[-1 - (2 * number + 1) % len(nodes)]
 
 
 def compare_rails(state: IsolationState) -> Stage:
@@ -114,11 +117,9 @@ def _cross_trials(
     """The GPU over a good rail, and a good GPU over its rail; None if other GPUs of its rail decide."""
     layout = state.layout
     rail = layout.rail_of(gpu)
-    good = [other for other in range(layout.gpus) if other not in slow]
-    others = [other for other in good if layout.rail_of(other) != rail]
-    mates = [other for other in range(layout.gpus) if other != gpu and layout.rail_of(other) == rail]
-    if mates or not others:
+    if any(other != gpu and layout.rail_of(other) == rail for other in range(layout.gpus)):
         return None
+    others = [other for other in range(layout.gpus) if other not in slow]
     other = others[gpu % len(others)]
     return make_pair_trial(node, partner, gpu, layout.rail_of(other)), make_pair_trial(
         node, partner, other, rail

@@ -85,9 +85,7 @@ class QuantityChange:
         """The worst that is known of it."""
         if self.regressed or self.fleet is Outcome.REGRESSED:
             return Outcome.REGRESSED
-        if self.improved or self.fleet is Outcome.IMPROVED:
-            return Outcome.IMPROVED
-        return self.fleet
+        return Outcome.IMPROVED if self.improved else self.fleet
 
     def as_json(self) -> dict[str, Any]:
         """As the result document has it."""

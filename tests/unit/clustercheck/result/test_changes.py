@@ -75,6 +75,12 @@ def test_what_lost_more_than_the_whole_fleet_is_named_besides() -> None:
     assert found.worst.subject == Subject("gpu01", 0)
 
 
+def test_one_that_gained_does_not_hide_that_the_fleet_lost() -> None:
+    found = quantity(lambda node, gpu: 112.0 if (node, gpu) == (1, 0) else 93 + even(node), gpus=8)
+    assert (found.outcome, found.fleet, found.regressed) == (Outcome.REGRESSED, Outcome.REGRESSED, ())
+    assert [one.subject for one in found.improved] == [Subject("gpu01", 0)]
+
+
 def test_who_kept_what_it_had_while_the_others_gained_has_not_regressed() -> None:
     found = quantity(lambda node, _gpu: 100.0 if node == 2 else 120 + even(node))
     assert (found.fleet, found.regressed) == (Outcome.IMPROVED, ())

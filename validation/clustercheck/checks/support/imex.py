@@ -74,7 +74,7 @@ def _joined(
         f"{len(nodes)} nodes",
         "the same list on each of them",
         remedy="Set nvidia_driver_imex_nodes alike on all its nodes: clusterctl apply --only driver",
-        between=others[0] if usual is None and len(others) == 1 else "",
+        between=others[0] if len(others) == 1 else "",
     )
 
 
