@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from clustercheck.expect.judge import BaselineValue, judge
-from clustercheck.model import Direction, Effect, Figure, Result, Scope, Subject, Verdict
+from clustercheck.model import Direction, Effect, Figure, Limit, Result, Scope, Subject, Verdict
 from clustercheck.result.changes import Outcome, QuantityChange, median_interval, quantity_changes
 
 NOISE = 0.05  # the least change of one figure that counts: a GPU's
@@ -134,6 +134,23 @@ def test_the_interval_is_that_of_a_bootstrap(count: int) -> None:
     assert abs(place[high] - rank(medians[-101])) <= 1 and high >= medians[-141]
 
 
+@pytest.mark.parametrize(
+    ("count", "interval"),
+    [
+        (5, (1, 5)),
+        (6, (1, 6)),
+        (7, (2, 6)),
+        (8, (2, 7)),
+        (9, (2, 8)),
+        (10, (2, 9)),
+        (31, (11, 21)),
+        (64, (24, 41)),
+    ],
+)
+def test_the_interval_is_from_one_rank_to_another(count: int, interval: tuple[int, int]) -> None:
+    assert median_interval(range(1, count + 1)) == interval
+
+
 def test_what_was_not_compared_is_no_quantity() -> None:
     figure = judge(Figure("rate", 97.0, "GB/s", effect=Effect(NOISE, "test")))
     assert (
@@ -159,3 +176,48 @@ def test_a_quantity_is_written_with_its_interval_and_the_places_that_are_apart()
     few = quantity(lambda node, _gpu: 112.0 if node == 1 else 97.0, nodes=3).as_json()
     assert (few["interval"], few["outcome"], few["fleet"]) == (None, "improved", "cannot_tell")
     assert [(one["node"], one["change"]) for one in few["improved_at"]] == [("gpu01", 0.12)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "outcome"),
+    [
+        ([98.5] * 8, "same"), ([101.5] * 8, "same"),
+        ([97.0] * 5 + [100.0] * 3, "cannot_tell"), ([103.0] * 5 + [100.0] * 3, "cannot_tell"),
+        ([100.0] * 5 + [97.0] * 3, "cannot_tell"), ([100.0] * 5 + [103.0] * 3, "cannot_tell"),
+        ([97.0] * 8, "regressed"), ([103.0] * 8, "improved"),
+        ([112.0] * 2, "improved"), ([112.0, 104.0], "cannot_tell"), ([90.0, 97.0], "cannot_tell"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_fleet_changed_where_its_median_did_and_the_interval_is_on_that_side(
+    levels: list[float], outcome: str
+) -> None:
+    found = quantity(lambda node, _gpu: levels[node], nodes=len(levels))
+    assert found.fleet.value == outcome
+    assert outcome == "cannot_tell" or not found.because
+
+
+def test_who_is_named_is_apart_and_then_nothing_is_unknown() -> None:
+    lost = quantity(lambda node, _gpu: 90.0 if node else 97.0, nodes=2)
+    assert [one.subject.node for one in lost.regressed] == ["gpu01"] and lost.because == ""
+    gained = quantity(lambda node, _gpu: 112.0 if node else 103.0, nodes=2)
+    assert [one.subject.node for one in gained.improved] == ["gpu01"] and gained.because == ""
+    all_gained = quantity(lambda node, _gpu: 112.0 + even(node))
+    assert (all_gained.fleet, all_gained.improved) == (Outcome.IMPROVED, ())
+    kept = quantity(lambda node, _gpu: 100.0 if node == 2 else 80 + even(node))
+    assert (kept.fleet, kept.improved, kept.regressed) == (Outcome.REGRESSED, (), ())
+    slightly = quantity(lambda node, gpu: 98.5 if (node, gpu) == (3, 5) else 101.5, gpus=8)
+    assert (slightly.regressed, slightly.improved) == ((), ())
+
+
+def test_a_fleet_that_does_nothing_any_more_has_regressed() -> None:
+    found = quantity(lambda node, _gpu: 0.0)
+    assert (found.fleet, found.regressed, found.middle) == (Outcome.REGRESSED, (), -1.0)
+
+
+def test_the_baseline_is_compared_also_where_there_is_a_floor() -> None:
+    figure = Figure("rate", 97.0, "GB/s", floor=Limit(50.0, "a floor"), effect=Effect(NOISE, "test"))
+    judged = judge(figure, BaselineValue(100.0, "run 1"))
+    assert len(judged.parts) == 2
+    (found,) = quantity_changes([Result("copy", Scope.GPU, Subject("a", 0), Verdict.PASS, figures=(judged,))])
+    assert found.before == 100.0 and found.middle == pytest.approx(-0.03)
