@@ -200,6 +200,7 @@ def test_the_fleet_changed_where_its_median_did_and_the_interval_is_on_that_side
 def test_who_is_named_is_apart_and_then_nothing_is_unknown() -> None:
     lost = quantity(lambda node, _gpu: 90.0 if node else 97.0, nodes=2)
     assert [one.subject.node for one in lost.regressed] == ["gpu01"] and lost.because == ""
+    assert lost.worst.subject.node == "gpu01"
     gained = quantity(lambda node, _gpu: 112.0 if node else 103.0, nodes=2)
     assert [one.subject.node for one in gained.improved] == ["gpu01"] and gained.because == ""
     all_gained = quantity(lambda node, _gpu: 112.0 + even(node))
