@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, lgamma, log
+from math import exp, inf, lgamma, log
 from statistics import median
 from typing import Any
 
@@ -214,16 +214,16 @@ def _apart(
 ) -> tuple[tuple[SubjectChange, ...], tuple[SubjectChange, ...]]:
     """Subjects that got worse and better: each by itself beyond noise, or than all the others."""
     group = peers.equals([1 + one.gain for one in singles])
-    far: dict[float, float] = {}
+    bounds: dict[float, tuple[float, float]] = {}
     if group is not None and group.median > 0:
-        limits = {one.noise_limit for one in singles}
-        far = {limit: peers.tolerance(group, APART_PART * limit) for limit in limits}
+        for limit in {one.noise_limit for one in singles}:
+            apart = group.median * peers.tolerance(group, APART_PART * limit)
+            bounds[limit] = (group.median - apart, group.median + apart)
     regressed, improved = [], []
     for one in singles:
-        behind = ahead = False
-        if group is not None and (apart := far.get(one.noise_limit)) is not None:
-            behind = one.gain < -margin and 1 + one.gain < group.median * (1 - apart)
-            ahead = one.gain > margin and 1 + one.gain > group.median * (1 + apart)
+        low, high = bounds.get(one.noise_limit, (-inf, inf))
+        behind = one.gain < -margin and 1 + one.gain < low
+        ahead = one.gain > margin and 1 + one.gain > high
         if behind or (one.verdict is Verdict.FAIL and fleet is not Outcome.REGRESSED):
             regressed.append(one)
         elif ahead or (one.gain > one.noise_limit and fleet is not Outcome.IMPROVED):

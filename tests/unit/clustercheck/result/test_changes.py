@@ -66,6 +66,8 @@ def test_one_gpu_that_lost_is_named_and_the_fleet_is_the_same() -> None:
     better = quantity(lambda node, gpu: 112.0 if (node, gpu) == (3, 5) else 100 + even(node) / 4, gpus=8)
     assert [one.subject for one in better.improved] == [Subject("gpu03", 5)]
     assert (better.outcome, better.regressed) == (Outcome.IMPROVED, ())
+    little = quantity(lambda node, gpu: 104.0 if (node, gpu) == (3, 5) else 100 + even(node) / 4, gpus=8)
+    assert [one.subject for one in little.improved] == [Subject("gpu03", 5)] and little.fleet is Outcome.SAME
 
 
 def test_what_lost_more_than_the_whole_fleet_is_named_besides() -> None:
@@ -92,6 +94,7 @@ def test_too_few_nodes_tell_no_more_than_each_figure_by_itself() -> None:
     assert unknown.because == "4 nodes: a change of less than 5 % is seen from 5 nodes on"
     alone = quantity(lambda node, gpu: 97.0, nodes=1)
     assert alone.because == "one measurement: a change of less than 5 % may be noise"
+    assert quantity(lambda node, gpu: 97.0, nodes=1, better=Direction.LOWER).interval is None
     lost = quantity(lambda node, gpu: 90.0, nodes=1)
     assert (lost.outcome, lost.fleet, lost.regressed) == (Outcome.REGRESSED, Outcome.REGRESSED, ())
     half = quantity(lambda node, gpu: 90.0 if node else 100.0, nodes=2)
