@@ -79,7 +79,7 @@ def judge_events(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(part, Finding):
         return part
     found, gap = _read(part, "events", "ipmitool sel elist", parse_bmc_events)
-    still = [event for place, event in enumerate(found) if _is_critical(event, found[place + 1 :])]
+    still = _still_critical(found)
     undated = sum(event.when is None for event in still)
     more = {"last": [*map(_told, found[-5:])], "critical": [*map(_told, still[-5:])]}
     if not [event for event in still if event.when is not None]:
@@ -93,12 +93,17 @@ def judge_events(evidence: Evidence, subject: Subject) -> Finding:
     return _judged(passed(0, 0, evidence=more), gap)
 
 
-def _is_critical(event: BmcEvent, later: Sequence[BmcEvent]) -> bool:
-    """Whether it is, and no later entry takes it back."""
-    if not event.asserted or not any(words in event.event.lower() for words in CRITICAL_EVENTS):
-        return False
-    same = [each for each in later if (each.sensor, each.event) == (event.sensor, event.event)]
-    return all(each.asserted for each in same)
+def _still_critical(events: Sequence[BmcEvent]) -> list[BmcEvent]:
+    """Those that are critical, and that no later entry takes back; the newest first read."""
+    found, over = [], set()
+    for event in reversed(events):
+        if not event.asserted:
+            over.add((event.sensor, event.event))
+        elif (event.sensor, event.event) not in over and any(
+            words in event.event.lower() for words in CRITICAL_EVENTS
+        ):
+            found.append(event)
+    return found[::-1]
 
 
 def _told(event: BmcEvent) -> str:

@@ -13,7 +13,7 @@ from clustercheck.checks.support.gpu import number_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, ended_well, first_line, lines_of, readable
+from clustercheck.parse.reading import MAX_GPUS, CannotReadError, ended_well, first_line, lines_of, readable
 
 _GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
 _GPU_LINE = re.compile(r"(?m)^GPU \d{1,4}: ")
@@ -76,6 +76,8 @@ def listed(text: str) -> list[str]:
     seen = [match[1] for line in lines if (match := _GPU.fullmatch(line))]
     if len(seen) != len(lines) or len(set(seen)) != len(seen):
         raise CannotReadError(f"{what} says {first_line(text)!r}")
+    if len(seen) > MAX_GPUS:
+        raise CannotReadError(f"{what} lists {len(seen)} GPUs, at most {MAX_GPUS} are read")
     return seen
 
 

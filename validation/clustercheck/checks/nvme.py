@@ -50,7 +50,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         f"{len(live)} of {len(drives)} drives live" if len(live) < len(drives) else f"{len(live)} drives"
     )
     dead = [
-        f"{_name(drive)} is {_text(drive.get('state')) or 'gone'}" for drive in drives if drive not in live
+        f"{_name(drive)} is {_text(drive.get('state')) or 'gone'}"
+        for drive in drives
+        if drive.get("state") != "live"
     ]
     wrong = [f"{len(live)} NVMe drives, {declared} declared"] if len(live) < declared else []
     unread: list[str] = []

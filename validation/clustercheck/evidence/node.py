@@ -14,14 +14,19 @@ from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
 from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.plain_text import one_line
-from clustercheck.parse.reading import CannotReadError, bus_address, printed_output, program_output
+from clustercheck.parse.reading import (
+    MAX_GPUS,
+    CannotReadError,
+    bus_address,
+    printed_output,
+    program_output,
+)
 from clustercheck.parse.replays import parse_replays
 from clustercheck.parse.topology import Topology, parse_topology
 
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")
 NVSWITCH_CLASS = "0x0680"
-MAX_GPUS = 64  # of a node: each has its results
 CANNOT_TELL_BUSY = "cannot determine whether it is busy"
 MAX_BUSY = 1000  # characters: every check of a job repeats why the node is left alone
 
@@ -188,14 +193,23 @@ class NodeEvidence:
 
         Raises CannotReadError where the bus could not be read.
         """
+        return _known(self._lost_gpus)
+
+    @cached_property
+    def _lost_gpus(self) -> tuple[str, ...] | CannotReadError:
+        return _read(self._find_lost_gpus)
+
+    def _find_lost_gpus(self) -> tuple[str, ...]:
         lost: set[str] = set()
         for name in ("nvidia_smi", "nvlink"):
             record = self.raw.get(name)
             if isinstance(record, Mapping) and record.get("rc") != 0:
                 lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
         lost.update(gpu.address for gpu in self.smi_gpus() if gpu.lost)
-        silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
-        return tuple(address for address in self.gpu_addresses() if address in silent | lost)
+        lost.update(
+            str(device.get("address")) for device in self.records("pci") if device.get("answers") is False
+        )
+        return tuple(address for address in self.gpu_addresses() if address in lost)
 
     @cached_property
     def gpu_ports(self) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from clustercheck.parse.reading import CannotReadError
 
 ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
 _WHAT = "the output of dcgmi diag -j"
+MAX_TESTS = 1000  # of one run: its longest has some 30, on GPUs
 # A name that is none of these may say what we would have to know.
 _OF_A_RESULT = {
     "entity_group", "entity_group_id", "entity_id", "gpu_id", "gpu_ids", "cpu_id", "status", "warnings",
@@ -162,12 +163,14 @@ def _number(answer: Any) -> int:
 
 def _complete(results: tuple[DiagResult, ...], gpus: int) -> tuple[DiagResult, ...]:
     """With "not run" for each GPU that a test passed over in silence."""
-    keys = [(result.test, result.category, result.gpu, result.entity) for result in results]
-    if len(set(keys)) != len(keys):
+    keys = {(result.test, result.category, result.gpu, result.entity) for result in results}
+    if len(keys) != len(results):
         raise CannotReadError(f"{_WHAT} says twice how one test ended")
     if beyond := [result.gpu for result in results if result.gpu is not None and result.gpu >= gpus]:
         raise CannotReadError(f"{_WHAT} names GPU {beyond[0]} if there are {gpus}")
     tests = dict.fromkeys((result.test, result.category) for result in results if result.gpu is not None)
+    if len(tests) > MAX_TESTS:
+        raise CannotReadError(f"{_WHAT} has {len(tests)} tests, at most {MAX_TESTS} are read")
     silent = [
         DiagResult(test, category, gpu, DiagStatus.NOT_RUN, ("DCGM says nothing of this GPU",))
         for test, category in tests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from clustercheck.parse.reading import CannotReadError, lines_of
+from clustercheck.parse.reading import MAX_GPUS, CannotReadError, lines_of
 
 _GPU = re.compile(r"GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)(?: \(simulated\))?")
 _MIG = re.compile(r"\s+MIG (\d+(?:c\.\d+)?g\.\d+gb\S*)\s+Device\s+\d+: \(UUID: MIG-\S+\)")
@@ -29,4 +29,6 @@ def parse_gpu_list(text: str) -> Mapping[str, tuple[str, ...]]:
             raise CannotReadError(f"nvidia-smi -L says {line.strip()[:80]!r}")
     if not found:
         raise CannotReadError("nvidia-smi -L lists no GPU")
+    if len(found) > MAX_GPUS:
+        raise CannotReadError(f"nvidia-smi -L lists {len(found)} GPUs, at most {MAX_GPUS} are read")
     return {uuid: tuple(profiles) for uuid, profiles in found.items()}

@@ -31,7 +31,7 @@ ERRORS = (
     "excessive_buffer_overrun_errors", "out_of_sequence", "packet_seq_err",
     "local_ack_timeout_err", "rx_icrc_encapsulated",
 )  # fmt: skip
-MOST = 64
+MOST, MOST_PORTS = 64, 512
 _WHAT = "the probe's record of InfiniBand adapters"
 _RATE = re.compile(r"(\d{1,5}(?:\.5)?) Gb/sec \((\d{1,2})X(?: (\w{3,5}))?\)")
 _GID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}")
@@ -97,6 +97,8 @@ def parse_infiniband(record: Any) -> tuple[RdmaAdapter, ...]:
     if len(devices) > MOST:
         raise CannotReadError(f"{_WHAT} has {len(devices)} adapters")
     adapters = tuple(sorted((_adapter(answer) for answer in devices), key=lambda adapter: adapter.name))
+    if (ports := sum(len(adapter.ports) for adapter in adapters)) > MOST_PORTS:
+        raise CannotReadError(f"{_WHAT} has {ports} ports, at most {MOST_PORTS} are read")
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CannotReadError(f"{_WHAT} has one adapter twice")
     return adapters

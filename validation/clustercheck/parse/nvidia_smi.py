@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from xml.etree import ElementTree
 
-from clustercheck.parse.reading import CORRUPT_INFOROM, CannotReadError, bus_address, whole_number
+from clustercheck.parse.reading import CORRUPT_INFOROM, MAX_GPUS, CannotReadError, bus_address, whole_number
 
 KNOWN_ROOT = "nvidia_smi_log"
 LARGEST = 64 * 1024 * 1024
+# Of a section of a GPU: honest ones have some 40 elements, and paths of 60 characters.
+MAX_ELEMENTS, MAX_PATH = 400, 200
 # What a whole document has in fields of a GPU that is lost [nvidia-smi, NVML_ERROR_GPU_IS_LOST and its like].
 GONE = frozenset({"GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"})
 _OF_PROCESSES = ("processes", "accounted_processes")  # their names may be anything
@@ -85,7 +87,7 @@ def parse_smi(text: str) -> SmiLog:
 
     Raises CannotReadError if it is truncated, is something else, or contradicts itself.
     """
-    corrupt = corrupt_inforoms(text)
+    corrupt = frozenset(corrupt_inforoms(text))
     root = _root(_CORRUPT_INFOROM.sub("", text) if corrupt else text)
     driver = _text(root, "driver_version")
     if not driver:
@@ -97,6 +99,8 @@ def parse_smi(text: str) -> SmiLog:
             f"nvidia-smi -q -x says {_text(root, 'attached_gpus') or 'nothing'} of attached GPUs "
             f"and lists {len(elements)}"
         )
+    if len(elements) > MAX_GPUS:
+        raise CannotReadError(f"nvidia-smi -q -x lists {len(elements)} GPUs, at most {MAX_GPUS} are read")
     gpus = tuple(_gpu(index, element, corrupt) for index, element in enumerate(elements))
     if len({gpu.address for gpu in gpus}) != len(gpus):
         raise CannotReadError("nvidia-smi -q -x lists one PCI address twice")
@@ -183,7 +187,10 @@ def _lost(element: ElementTree.Element) -> str:
 
 
 def _section(element: ElementTree.Element, name: str) -> Mapping[str, str] | None:
-    """Leaves below a section, named by their path in it; None where the section is missing or empty."""
+    """Leaves below a section, named by their path in it; None where the section is missing or empty.
+
+    Raises CannotReadError for more of them, or longer paths, than any driver prints.
+    """
     section = element.find(name)
     if section is None:
         return None
@@ -192,9 +199,15 @@ def _section(element: ElementTree.Element, name: str) -> Mapping[str, str] | Non
         return {"": message} if message else None
     leaves: dict[str, str] = {}
     pending = [("", section)]
+    read = 0
     while pending:
         path, parent = pending.pop()
+        read += len(parent)
+        if read > MAX_ELEMENTS:
+            raise CannotReadError(f"nvidia-smi -q -x has more than {MAX_ELEMENTS} elements in {name}")
         for child in parent:
+            if len(path) + len(child.tag) > MAX_PATH:
+                raise CannotReadError(f"nvidia-smi -q -x has a path of over {MAX_PATH} characters in {name}")
             at = f"{path}/{child.tag}" if path else child.tag
             if len(child):
                 pending.append((at, child))

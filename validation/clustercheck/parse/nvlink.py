@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
 from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
-from clustercheck.parse.reading import CannotReadError, lines_of
+from clustercheck.parse.reading import MAX_GPUS, CannotReadError, lines_of
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
 _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
@@ -74,12 +74,19 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
             found[-1].rates[number] = _rate(match[2] or "0")
         elif not _NONE.search(line) and not lost_gpus(line) and not corrupt_inforoms(line):
             _note_unread(found, line, "nvidia-smi nvlink -s")
-    if not found:
-        raise CannotReadError("nvidia-smi nvlink -s lists no GPU")
-    if len({links.index for links in found}) != len(found):
-        raise CannotReadError("nvidia-smi nvlink -s lists one GPU twice")
+    _require_plausible(found, "nvidia-smi nvlink -s")
     rates: dict[Hashable, dict[int, float]] = {}
     return tuple(replace(gpu, rates=rates.setdefault(tuple(gpu.rates.items()), gpu.rates)) for gpu in found)
+
+
+def _require_plausible(found: Sequence[Listed], what: str) -> None:
+    """Raises CannotReadError where no GPU is listed, one twice, or more than any node has."""
+    if not found:
+        raise CannotReadError(f"{what} lists no GPU")
+    if len(found) > MAX_GPUS:
+        raise CannotReadError(f"{what} lists {len(found)} GPUs, at most {MAX_GPUS} are read")
+    if len({gpu.index for gpu in found}) != len(found):
+        raise CannotReadError(f"{what} lists one GPU twice")
 
 
 def _note_unread(found: list[L], line: str, what: str) -> None:
@@ -125,10 +132,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
             counts[name] = None if count[3] == "N/A" else int(count[3])
         elif not any((_RATIO.match(line), _NONE.search(line), lost_gpus(line), corrupt_inforoms(line))):
             _note_unread(found, line, what)
-    if not found:
-        raise CannotReadError(f"{what} lists no GPU")
-    if len({links.index for links in found}) != len(found):
-        raise CannotReadError(f"{what} lists one GPU twice")
+    _require_plausible(found, what)
     alike: dict[Hashable, dict[str, int | None]] = {}
     together: dict[Hashable, dict[int, dict[str, int | None]]] = {}
     for gpu in found:  # nearly all links and GPUs have counted the same: nothing

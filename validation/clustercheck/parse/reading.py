@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 CORRUPT_INFOROM = "infoROM is corrupted"  # in nvidia-smi's warning, in whatever it prints
+MAX_GPUS = 64  # of a node: each has its results, and many readers compare each with each
 LONGEST_LINE = 8192  # a row of a matrix of GPUs and adapters has a few hundred characters
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # what the probe puts for bytes that are no UTF-8
 

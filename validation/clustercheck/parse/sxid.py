@@ -47,14 +47,17 @@ def switch_errors(messages: Iterable[Xid]) -> SwitchLog:
     Garbled is what neither says how bad it is nor belongs to a message that did.
     """
     found: list[Sxid] = []
+    known: set[tuple[str, int]] = set()
     garbled: list[str] = []
     for xid in (xid for xid in messages if xid.switch):
         if match := _FIRST.match(xid.message):
             severity = SxidSeverity(match[1].lower())
             link = int(match[2]) if match[2] else None
             found.append(Sxid(xid.address, xid.code, xid.when, severity, link, match[3].strip()))
+            known.add((xid.address, xid.code))
         elif not _MORE.match(xid.message):
             garbled.append(f"the kernel log has an SXid of unknown form: {xid.code}, {xid.message[:80]!r}")
-        elif not any((answer.address, answer.code) == (xid.address, xid.code) for answer in found):
+        elif (xid.address, xid.code) not in known:
+            known.add((xid.address, xid.code))
             found.append(Sxid(xid.address, xid.code, xid.when, SxidSeverity.UNSAID, None, xid.message))
     return SwitchLog(tuple(found), tuple(garbled))

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clustercheck.parse.reading import CannotReadError, lines_of
+from clustercheck.parse.reading import MAX_GPUS, CannotReadError, lines_of
 
+MAX_COLUMNS = 256  # GPUs and adapters, each joined with each
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _CONNECTION = re.compile(r"X|NV\d{1,3}|SYS|NODE|PHB|PXB|PIX|PSB")
 
@@ -36,6 +37,8 @@ def parse_topology(text: str) -> Topology:
     gpus = tuple(name for name in columns if re.fullmatch(r"GPU\d{1,4}", name))
     if not gpus:
         raise CannotReadError("nvidia-smi topo -m names no GPU in its first line")
+    if len(gpus) > MAX_GPUS or len(columns) > MAX_COLUMNS:
+        raise CannotReadError(f"nvidia-smi topo -m has {len(columns)} columns, {len(gpus)} of GPUs")
     connections: dict[str, dict[str, str]] = {}
     for line in lines[1 : 1 + len(columns)]:
         name, *cells = [cell.strip() for cell in line.split("\t")]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from clustercheck.evidence.collect import read_output
-from clustercheck.evidence.node import MAX_BUSY, MAX_GPUS, NodeEvidence
+from clustercheck.evidence.node import MAX_BUSY, NodeEvidence
 from clustercheck.evidence.record import LARGEST, MAX_OUTPUT, MAX_REASON
 from clustercheck.launch.transport import Completed
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import MAX_GPUS, CannotReadError
 from clustercheck.samples import sample
 
 
