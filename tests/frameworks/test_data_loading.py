@@ -39,7 +39,7 @@ def test_each_sample_comes_once_from_memory_and_from_storage(tmp_path: Path, ran
     for place in storage:
         place.mkdir()
     verdicts = ranks_of_a_job(
-        tmp_path / "job", "data_loading", {**SMALL, "storage": str(tmp_path / "storage-")}
+        tmp_path / "job", "data_loading", {**SMALL, "storage": str(tmp_path / "storage-"), "meetings": 3}
     )
     for verdict in verdicts:
         assert (verdict["ok"], verdict["because"]) == (True, "")

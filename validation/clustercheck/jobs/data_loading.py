@@ -13,7 +13,7 @@ import shutil
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,8 @@ join = training_paddle.join
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: ``on_gpu`` and ``on_cpu``, each with samples, batch, side, workers, warmup, precision and
-    sizes (of `models`); seed, and ``storage``, with which the paths of declared storage begin here.
+    sizes (of `models`); seed; ``storage``, with which the paths of declared storage begin here; and
+    ``meetings``, at how many places the rank with most of them loads: all meet as often as that.
     """
     nn: Any = importlib.import_module("frameworks.paddle").PaddleFramework(world)
     chosen, seed = arguments["on_gpu" if world.on_gpu else "on_cpu"], int(arguments.get("seed", 1))
@@ -51,15 +52,7 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     world.barrier()
     synthetic_s = world.measure_time(lambda: training_step(*batch), steps - warmup)
     places = [MEMORY, *find_storage(str(arguments["storage"]))]
-    loading: dict[str, Any] = {}
-    for number in range(_count_most(world, len(places))):
-        place = places[number] if number < len(places) else ""
-        with _prepare(world, place, chosen) as (directory, unable):
-            world.set_phase(f"waiting to load from {place or 'nothing'}", collective=True)
-            world.barrier()
-            if place:
-                found = {} if unable else measure_place(world, directory, training_step, chosen)
-                loading[place] = {"unable": unable, **found}
+    loading = load_from(world, places, int(arguments["meetings"]), training_step, chosen)
     bad = [f"{place}: {why}" for place, each in loading.items() if (why := place_problem(each))]
     return {
         "synthetic_step_s": synthetic_s,
@@ -69,6 +62,29 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
         "ok": not bad,
         "because": "; ".join(bad),
     }
+
+
+def load_from(
+    world: World,
+    places: Sequence[str],
+    meetings: int,
+    training_step: Callable[[Any, Any], None],
+    chosen: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What was measured at each place; all ranks start together, also those that have no place left.
+
+    How often they meet is the launcher's word: a rank that was asked could keep all others here for ever.
+    """
+    loading: dict[str, Any] = {}
+    for number in range(meetings):
+        place = places[number] if number < len(places) else ""
+        with _prepare(world, place, chosen) as (directory, unable):
+            world.set_phase(f"waiting to load from {place or 'nothing'}", collective=True)
+            world.barrier()
+            if place:
+                found = {} if unable else measure_place(world, directory, training_step, chosen)
+                loading[place] = {"unable": unable, **found}
+    return loading
 
 
 def find_storage(prefix: str) -> list[str]:
@@ -104,13 +120,6 @@ def _make_step(nn: Any, chosen: Mapping[str, Any], seed: int) -> Callable[[Any, 
         apply()
 
     return step
-
-
-def _count_most(world: World, places: int) -> int:
-    """How many places a rank has at most: all ranks meet as often as that."""
-    count = world.tensor([places])
-    world.all_reduce(count, op="MAX")
-    return int(count.item())
 
 
 @contextmanager

@@ -147,12 +147,12 @@ def run_data_loading(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]
     """Training from files in memory and on the declared storage that the nodes have mounted."""
     job = runner.suite.jobs[data_loading.JOB]
     places = storage_io.places_of(evidence, nodes)
-    timeout_s = job.timeout_s * (1 + max(map(len, places.values()), default=0))
+    meetings = 1 + max(map(len, places.values()), default=0)  # in memory, and at each place
+    arguments = {**job.arguments, "storage": storage_io.HERE, "meetings": meetings}
 
     def launch(evidence: Evidence, left: Sequence[str]) -> tuple[Evidence, JobOutcome | str]:
         return evidence, runner.launch(
-            evidence, data_loading.JOB, left, {**job.arguments, "storage": storage_io.HERE},
-            timeout_s=timeout_s,
+            evidence, data_loading.JOB, left, arguments, timeout_s=job.timeout_s * meetings,
             more_arguments={n: storage_io.mount_arguments(places[n]) for n in left if n in places},
         )  # fmt: skip
 

@@ -101,6 +101,7 @@ def test_the_job_gets_declared_storage_and_time_for_each_place() -> None:
     (spec,) = launcher.jobs
     assert spec.program == "data_loading.py"
     assert spec.arguments["storage"] == storage_io.HERE
+    assert spec.arguments["meetings"] == 3
     assert f"type=bind,source=/data,target={DECLARED}" in spec.container_on("gpu01")[1]
     assert spec.timeout_s == 3 * load("seeds").jobs[checked.JOB].timeout_s
     assert run_data_loading(runner, evidence, []).skipped[checked.JOB] == NO_NODE

@@ -79,3 +79,20 @@ def test_storage_is_found_by_how_its_path_begins(tmp_path: Path) -> None:
     (tmp_path / "storage-2").touch()
     found = program.find_storage(str(tmp_path / "storage-"))
     assert found == [str(tmp_path / "storage-0"), str(tmp_path / "storage-1")]
+
+
+def test_ranks_meet_as_often_as_the_launcher_says_whatever_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rank is asked how many places it has: it could say 2^62, and the others would wait for ever."""
+    monkeypatch.setattr(program, "measure_place", lambda *_: {"step_s": 1.0})
+    places = [tmp_path / name for name in ("a", "b", "c")]
+    for place in places:
+        place.mkdir()
+    met: list[str] = []
+    ranks = SimpleNamespace(**vars(world()), barrier=lambda: met.append("met"))
+    for own in range(4):
+        met.clear()
+        found = program.load_from(ranks, [str(each) for each in places[:own]], 2, print, CHOSEN)
+        assert len(met) == 2
+        assert list(found) == [str(each) for each in places[: min(own, 2)]]
