@@ -117,7 +117,10 @@ class CallbackModule(CallbackBase):
     def _log(self, result: Any, *, failed: bool = False) -> None:
         host = result.host.get_name()
         self._logged[host] += 1
-        task, fields, data = result.task, result.task_fields, result.result
+        task, fields, data = result.task, result.task_fields, {}
+        # Ansible copies what a host answered, and stops at some depth: then its call cannot be repeated.
+        with contextlib.suppress(RecursionError, ValueError, TypeError):
+            data = result.result
         role = task._role.get_name(include_role_fqcn=False) if task._role else ""
         call: dict[str, Any] = {
             "host": host,

@@ -54,6 +54,14 @@ def halve_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft // 2, hard))
 
 
+def answer_of(result: Any) -> tuple[dict[str, Any], str]:
+    """What a host answered, and why that cannot be read: Ansible copies it first, and stops at some depth."""
+    try:
+        return result.result, ""
+    except UNREADABLE as error:
+        return {}, clip(str(error)) or type(error).__name__
+
+
 def clip(text: Any, limit: int = MESSAGE_LIMIT) -> str:
     """Text of at most ``limit`` characters; the middle goes, since causes stand first and last."""
     text = text if isinstance(text, str) else json.dumps(text, default=str)
@@ -235,16 +243,19 @@ class CallbackModule(CallbackBase):
         self._result(result, "unreachable")
 
     def _result(self, result: Any, status: str) -> None:
-        data, task = result.result, result.task
+        (data, unreadable), task = answer_of(result), result.task
         fields = {"host": result.host.get_name(), "task_id": task._uuid, "status": status}
         if task.delegate_to:
             fields["delegate"] = clip(str(task.delegate_to), LABEL_LIMIT)
         if is_hidden(task, data):
             self._send("result", **fields, msg=HIDDEN, hidden=True)
             return
+        if unreadable:
+            self._send("result", **fields, unreadable=unreadable)
+            return
         kept: dict[str, Any] = {}
         try:
-            self._job(result, status)
+            self._job(result, data, status)
             kept |= self._kept(task, data, status)
             # Last: a report that is too long takes no cause with it.
             kept |= report_of(data) if status != "skipped" else {}
@@ -273,25 +284,29 @@ class CallbackModule(CallbackBase):
         self._item(result, "failed")
 
     def _item(self, result: Any, status: str) -> None:
-        if is_hidden(result.task, result.result):
+        data, unreadable = answer_of(result)
+        if is_hidden(result.task, data):
             return
         fields = {"host": result.host.get_name(), "task_id": result.task._uuid, "status": status}
+        if unreadable:
+            self._send("item", **fields, unreadable=unreadable)
+            return
         try:
-            self._job(result, status)
-            kept = {"label": label_of(result.result), **report_of(result.result)}
+            self._job(result, data, status)
+            kept = {"label": label_of(data), **report_of(data)}
         except UNREADABLE as error:
             kept = {"unreadable": clip(str(error))}
         self._send("item", **fields, **kept)
 
     def v2_runner_retry(self, result: Any) -> None:
         """An `until` is not met yet."""
-        data = result.result
+        data, _ = answer_of(result)
         self._send("retry", host=result.host.get_name(), task_id=result.task._uuid,
                    attempt=data.get("attempts", 0), retries=data.get("retries", 0))  # fmt: skip
 
-    def _job(self, result: Any, status: str) -> None:
+    def _job(self, result: Any, data: dict[str, Any], status: str) -> None:
         """An asynchronous job starts or has ended; its id must outlive us."""
-        data, task = result.result, result.task
+        task = result.task
         job = data.get("ansible_job_id")
         if not job or "results" in data:
             return
@@ -307,10 +322,11 @@ class CallbackModule(CallbackBase):
 
     def v2_on_file_diff(self, result: Any) -> None:
         """What a task changed, or in check mode would change."""
-        if is_hidden(result.task, result.result) or not result.is_changed():
+        data, _ = answer_of(result)
+        if is_hidden(result.task, data) or not result.is_changed():
             return
-        items = result.result.get("results")
-        results = items if isinstance(items, list) and items else [result.result]
+        items = data.get("results")
+        results = items if isinstance(items, list) and items else [data]
         parts = [
             text
             for one in results

@@ -100,3 +100,31 @@ def test_a_diff_without_end_is_shown_in_part_and_the_rest_counted(sent):
     assert isinstance(event, Diff)
     assert sum(len(text) for part in event.parts for text in part.values()) <= DIFFS_LIMIT + 100
     assert event.parts[-1]["prepared"] == f"[{1000 - len(event.parts) + 1} more parts]"
+
+
+class Unreadable:
+    """As Ansible tells of an answer that is too deep for its own copy of it."""
+
+    def __init__(self, **told):
+        self.__dict__.update(told)
+
+    @property
+    def result(self):
+        raise RecursionError("maximum recursion depth exceeded")
+
+
+@pytest.mark.parametrize("way", ["v2_runner_on_ok", "v2_runner_on_failed", "v2_runner_on_unreachable"])
+def test_an_answer_that_ansible_cannot_copy_is_a_failed_step_of_its_host(sent, way):
+    callback, lines = sent
+    good = answered({}, changed=True)
+    deep = Unreadable(host=good.host, task=good.task, is_changed=good.is_changed)
+    getattr(callback, way)(deep)
+    event = read_event(b"".join(lines))
+    assert isinstance(event, TaskResult)
+    assert (event.host, event.task_id, event.status) == ("gpu01", "t1", "failed")
+    assert "maximum recursion depth" in event.msg
+    lines.clear()
+    callback.v2_runner_item_on_ok(deep)
+    assert isinstance(read_event(b"".join(lines)), TaskResult)
+    callback.v2_runner_retry(deep)
+    callback.v2_on_file_diff(deep)

@@ -89,6 +89,26 @@ def test_a_host_that_logs_what_cannot_be_read_loses_its_own_call_alone(tmp_path,
         asked_of("gpu01", odd)
 
 
+def test_an_answer_that_ansible_cannot_copy_is_a_call_that_cannot_be_repeated(tmp_path):
+    class Unreadable(SimpleNamespace):
+        @property
+        def result(self):
+            raise RecursionError
+
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    good = ended("command", {"n": "x"}, {"invocation": {"module_args": {"n": "x"}}}, host="gpu02")
+    told_by.v2_runner_on_ok(good)
+    of_other = {**vars(ended("command", {"n": "x"}, {}))}
+    of_other.pop("result")
+    told_by.v2_runner_on_ok(Unreadable(**of_other))
+    told_by.v2_playbook_on_stats(SimpleNamespace(ok={"gpu01": 1, "gpu02": 1}))
+    log = read_call_log(path)
+    assert log.is_complete({"gpu01": 1, "gpu02": 1})
+    with pytest.raises(NotRepeatableError):
+        asked_of("gpu01", log.calls[1])
+
+
 @contextlib.contextmanager
 def limited_depth(calls):
     """As deep within Ansible, where fewer calls are left."""
