@@ -152,9 +152,11 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
         world.set_phase(f"{PROGRAM} of {port['device']} with itself")
         loopback.append(write_to_itself(port, iterations, limit_s))
     writes = []
+    # Of the rank with most no other has a partner's port: however many it claims, nobody meets for them.
+    rails = min(sorted(map(len, ports))[-2:])
     for number, pairs in enumerate(arguments["rounds"]):
         pair = next((tuple(pair) for pair in pairs if world.rank in pair), None)
-        for rail in range(max(map(len, ports))):
+        for rail in range(rails):
             writes += _run_round(world, arguments, (number, rail), pair)
     return {"ok": True, "because": "", "without": "", "loopback": loopback, "writes": writes}
 

@@ -31,7 +31,7 @@ ERRORS = (
     "excessive_buffer_overrun_errors", "out_of_sequence", "packet_seq_err",
     "local_ack_timeout_err", "rx_icrc_encapsulated",
 )  # fmt: skip
-MOST, MOST_PORTS = 64, 512
+MOST, MOST_PORTS = 64, 128
 _WHAT = "the probe's record of InfiniBand adapters"
 _RATE = re.compile(r"(\d{1,5}(?:\.5)?) Gb/sec \((\d{1,2})X(?: (\w{3,5}))?\)")
 _GID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}")

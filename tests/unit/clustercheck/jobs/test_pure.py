@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +107,21 @@ def test_only_what_is_the_same_on_all_nodes_is_exported_from_one():
     nodes = [node._replace(variables={"OMPI_MCA_btl_tcp_if_include": "ib0"}) for node in nodes]
     found = nccl_tests.make_mpi_environment(nodes)
     assert (found["OMPI_MCA_btl_tcp_if_include"], found["OMPI_MCA_oob_tcp_if_include"]) == ("ib0", "eth0")
+
+
+@pytest.mark.parametrize(("ports", "rails"), [((2, 900, 3), 3), ((2, 2), 2), ((4, 0), 0), ((5,), 5)])
+def test_ranks_meet_for_no_more_rails_than_two_of_them_have(
+    monkeypatch: pytest.MonkeyPatch, ports: tuple[int, ...], rails: int
+) -> None:
+    """What one claims alone, in its probe's record, would keep the others at it past the job's limit."""
+    met: list[int] = []
+    monkeypatch.setattr(rdma_write, "explain_missing", lambda: "")
+    monkeypatch.setattr(rdma_write, "write_to_itself", lambda *_: {})
+    monkeypatch.setattr(
+        rdma_write, "_run_round", lambda _world, _said, where, _pair: met.append(where[1]) or []
+    )
+    world = SimpleNamespace(rank=0, exchange=lambda *_: [""], set_phase=lambda *_: None)
+    each = [[{"device": f"mlx5_{n}", "port": 1} for n in range(count)] for count in ports]
+    arguments = {"ports": each, "rounds": [[]], "iterations": 1, "limit_each_s": 1.0}
+    assert rdma_write.run(world, arguments)["ok"]  # type: ignore[arg-type]
+    assert met == list(range(rails))
