@@ -10,7 +10,7 @@ from clusterctl.engine.ledger import HostRecord, Ledger
 
 # Long work is asynchronous, and each look at it is a sign of life; any other task is over sooner.
 SILENCE_LIMIT_S = 20 * 60.0
-# It says nothing until the host is back, and has a time limit of its own.
+# It says nothing until the host is back; the task has a limit of its own (tests/unit/roles).
 BOUNDS_ITSELF = "reboot"
 
 

@@ -141,3 +141,17 @@ def test_the_playbooks_parse() -> None:
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_a_reboot_ends_by_a_limit_of_its_own() -> None:
+    """The engine's watch for silent hosts leaves it alone, and the module may wait for ever for an answer."""
+    tasks = [
+        task
+        for path in sorted((ROOT / "roles").glob("*/tasks/*.yml"))
+        for task in yaml.safe_load(path.read_text()) or ()
+        if "ansible.builtin.reboot" in task
+    ]
+    assert tasks
+    for task in tasks:
+        setting = task["ansible.builtin.reboot"]["reboot_timeout"].strip("{} ")
+        assert f"2 * ({setting} | int)" in task["timeout"]
