@@ -27,6 +27,7 @@ from clusterctl.engine.failure import remedy_for
 from clusterctl.engine.handover import handed_over
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
+from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.interpreter import ansible_environment, ignored_variables, python_command
 
@@ -56,6 +57,7 @@ class PlaybookRequest:
     ``secret_vars`` are passwords as a JSON document of variables.
     ``calls`` is a file to which what is asked of hosts is appended, for those who want to ask it again.
     ``every_host`` says that each host must be heard of; else a host that no play is for is left untouched.
+    ``task_limit_s`` ends a task that states no limit of its own, on the host that hangs alone; 0 ends none.
     """
 
     playbook: str | Path
@@ -70,6 +72,7 @@ class PlaybookRequest:
     secret_vars: bytes = field(default=b"", repr=False)
     time_limit_s: float = TIME_LIMIT_S
     silence_limit_s: float = SILENCE_LIMIT_S
+    task_limit_s: int = 0
     forks: int = MAX_FORKS
     calls: Path | None = None
 
@@ -138,7 +141,7 @@ def run_playbook(
         ended = process.run(
             arguments(request, variables.paths),
             cwd=content,
-            environment=playbook_environment(content, calls=request.calls),
+            environment=playbook_environment(content, calls=request.calls, task_limit_s=request.task_limit_s),
             log=request.log,
             on_line=take,
             on_tick=lambda: on_tick(ledger),
@@ -174,7 +177,11 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
 
 
 def playbook_environment(
-    content: Path, environment: Mapping[str, str] | None = None, *, calls: Path | None = None
+    content: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    calls: Path | None = None,
+    task_limit_s: int = 0,
 ) -> dict[str, str]:
     """The environment of an ansible-playbook that reports events: ours, not what the operator's shell holds.
 
@@ -186,6 +193,8 @@ def playbook_environment(
         "ANSIBLE_CALLBACKS_ENABLED": "clusterctl_events",
         "PYTHONUNBUFFERED": "1",
     }
+    if task_limit_s:
+        kept["ANSIBLE_TASK_TIMEOUT"] = str(task_limit_s)
     if calls is not None:
         kept["ANSIBLE_CALLBACKS_ENABLED"] = "clusterctl_events,clusterctl_calls"
         kept["CLUSTERCTL_CALLS"] = str(calls)
@@ -242,7 +251,7 @@ def _left(
         because = one.failure.headline if one.failure else "it failed and gave no reason"
         return (HostState.UNREACHABLE if one.unreachable else HostState.FAILED), because
     if ledger.stats is None or ended.exit_code not in CAME_TO_ITS_END:
-        return _cut_off(one, request, ended, watch)
+        return _cut_off(one, request, ledger, ended, watch)
     if one.busy:
         return HostState.BUSY, one.busy
     if not one.aimed and not request.every_host:
@@ -253,7 +262,7 @@ def _left(
 
 
 def _cut_off(
-    one: HostRecord, request: PlaybookRequest, ended: process.Ended, watch: Watch
+    one: HostRecord, request: PlaybookRequest, ledger: Ledger, ended: process.Ended, watch: Watch
 ) -> tuple[HostState, str]:
     at = f" in the middle of: {one.doing}" if one.running else f" after: {one.doing}" if one.heard else ""
     if ended.interrupted:
@@ -262,6 +271,9 @@ def _cut_off(
         return HostState.SILENT, f"no result for {watch.limit_s / 60:.3g} min in: {watch.silent[one.name]}"
     if watch.silent:
         return HostState.INTERRUPTED, f"aborted because {', '.join(watch.silent)} stopped responding{at}"
+    late = [other.name for other in ledger.running()]
+    if ended.timed_out and late and not one.running:
+        return HostState.INTERRUPTED, f"aborted because {format_hosts(late)} did not finish in time{at}"
     if ended.timed_out:
         return HostState.SILENT, f"not done within {request.time_limit_s:.0f} s{at}"
     return HostState.SILENT, f"Ansible ended (exit code {ended.exit_code}) before it was done{at}"

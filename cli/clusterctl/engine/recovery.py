@@ -188,6 +188,7 @@ def _ask(
         extra_vars=extra_vars,
         secret_vars=secret_vars,
         time_limit_s=WAIT_A_ROUND_S + 300,
+        task_limit_s=int(WAIT_A_ROUND_S) + 120,  # so that a host that hangs fails alone
         forks=forks,
     )
     outcome = runner(request, lambda _event, _ledger: None)

@@ -19,6 +19,8 @@ from clusterctl.rollout.session import Session, WaveLimits, play
 
 PLAYBOOK = "preflight.yml"
 TIME_LIMIT_S = 900.0
+# Of its facts, and of what needs no root; so that a host that hangs fails alone.
+TASK_LIMIT_S = 240
 
 
 def _as_text(value: Any) -> str:
@@ -107,7 +109,7 @@ def run_preflight(session: Session, hosts: Sequence[str]) -> PreflightReport:
     """Run the preflight playbook on all hosts at once; on none it has nothing to say."""
     if not hosts:
         return PreflightReport((), {}, {}, {})
-    outcome = play(session, PLAYBOOK, hosts, limits=WaveLimits(TIME_LIMIT_S))
+    outcome = play(session, PLAYBOOK, hosts, limits=WaveLimits(TIME_LIMIT_S, task_s=TASK_LIMIT_S))
     return report_of(outcome)
 
 
@@ -119,7 +121,8 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
         findings += list(dict.fromkeys(lines))
         state = outcome.states[name]
         explained = state is HostState.FAILED and any(f.severity is PreflightSeverity.ERROR for f in lines)
-        if state in BAD and state is not HostState.INTERRUPTED and not explained:
+        ended_by_us = state is HostState.INTERRUPTED and outcome.interrupted
+        if state in BAD and not ended_by_us and not explained:
             remedy = one.failure.remedy if one.failure else "See ansible.log of this run."
             because = one.failure.message if one.failure else outcome.reasons[name]
             findings.append(

@@ -45,10 +45,12 @@ class Session:
 
 @dataclass(frozen=True)
 class WaveLimits:
-    """Seconds that a playbook may take as a whole, and that a host may say nothing."""
+    """Seconds that a playbook may take as a whole, that a host may say nothing, and that a task may take that
+    states no limit of its own (0: any time)."""
 
     whole_s: float = TIME_LIMIT_S
     silence_s: float = SILENCE_LIMIT_S
+    task_s: int = 0
 
 
 def note(session: Session, event: Event, ledger: Ledger | None = None) -> None:
@@ -81,6 +83,7 @@ def play(
         secret_vars=session.secret_vars,
         time_limit_s=limits.whole_s,
         silence_limit_s=limits.silence_s,
+        task_limit_s=limits.task_s,
         forks=session.forks,
         calls=session.calls,
     )

@@ -11,7 +11,14 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import elapsed, format_hosts, hosts_by
-from clusterctl.rollout.preflight import PLAYBOOK, TIME_LIMIT_S, PreflightReport, report_of, run_preflight
+from clusterctl.rollout.preflight import (
+    PLAYBOOK,
+    TASK_LIMIT_S,
+    TIME_LIMIT_S,
+    PreflightReport,
+    report_of,
+    run_preflight,
+)
 from clusterctl.rollout.session import Session
 
 # Nobody tells us when a job or another controller's run ends: hosts are asked again, ever less often.
@@ -100,6 +107,7 @@ def _ask(session: Session, hosts: Collection[str]) -> PreflightReport:
         extra_vars=session.extra_vars,
         secret_vars=session.secret_vars,
         time_limit_s=TIME_LIMIT_S,
+        task_limit_s=TASK_LIMIT_S,
         forks=session.forks,
     )
     outcome = session.runner(request, lambda _event, _ledger: None)

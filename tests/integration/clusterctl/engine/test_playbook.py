@@ -420,6 +420,25 @@ def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(s
     assert not outcome.interrupted
 
 
+HANG = """\
+    - name: Hang on one host
+      ansible.builtin.command: {argv: [sleep, "{{ 60 if inventory_hostname == 'gpu02' else 0 }}"]}
+    """
+
+
+def test_at_the_limit_of_the_playbook_those_are_named_that_did_not_finish(site: Path) -> None:
+    outcome, _ = run(request(site, HANG, ("gpu01", "gpu02"), time_limit_s=12.0))
+    assert outcome.states == {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
+    assert outcome.reasons["gpu01"].startswith("aborted because gpu02 did not finish in time after: Hang")
+    assert outcome.timed_out
+
+
+def test_a_limit_of_tasks_ends_the_host_that_hangs_alone(site: Path) -> None:
+    outcome, _ = run(request(site, HANG, ("gpu01", "gpu02"), task_limit_s=3))
+    assert outcome.states == {"gpu01": HostState.GOOD, "gpu02": HostState.FAILED}
+    assert "Timed out after 3" in outcome.reasons["gpu02"]
+
+
 def test_each_look_at_a_job_is_a_sign_of_life_and_a_reboot_bounds_itself() -> None:
     now = 0.0
     watch, ledger = Watch(10.0, clock=lambda: now), playbook.Ledger(["gpu01", "gpu02"])

@@ -165,6 +165,15 @@ def test_a_silent_or_dead_host_is_a_finding_of_its_own():
     ]
 
 
+def test_a_host_of_which_another_kept_preflight_from_asking_all_is_not_fit():
+    ledger = Ledger(("gpu01", "gpu02"))
+    states = {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
+    reasons = {"gpu01": "aborted because gpu02 did not finish in time", "gpu02": "not done within 900 s"}
+    for interrupted, named in ((False, ["gpu01", "gpu02"]), (True, ["gpu02"])):
+        outcome = PlaybookOutcome(states, reasons, ledger, 4, interrupted, not interrupted, 1.0)
+        assert [one.host for one in preflight.report_of(outcome).errors] == named
+
+
 def test_a_severity_that_we_do_not_know_is_not_overlooked():
     finding = preflight._finding("gpu01", {"severity": "fatal", "subject": "gpus", "found": 7, "expected": 8})
     assert (finding.severity, finding.found, finding.expected) == (PreflightSeverity.ERROR, "7", "8")
