@@ -25,6 +25,7 @@ from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked
 from clusterctl.cluster.state_form import open_plain
+from clusterctl.errors import ClusterctlError
 
 CHAIN_FILE = "chain.jsonl"
 MAX_BYTES = 256 * 1024 * 1024  # half a million runs
@@ -37,6 +38,7 @@ RECORDED = (RUN_FILE, JOURNAL, RESULT, EVIDENCE)
 START = "0" * 64
 BLOCK = 1 << 16
 MAX_LINE = 1 << 16
+MAX_FILE_BYTES = 16 << 30  # the evidence of a thousand nodes that say as much as is read of each
 MAX_PROBLEMS = 100
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -63,8 +65,17 @@ class ChainLink(Record):
 def append(directory: ClusterDirectory, run: str) -> ChainLink:
     """Record the present state of a run's files as the next link.
 
-    Raises ClusterctlError (``cluster.state-*``).
+    Raises ClusterctlError (``cluster.state-*``; ``runs.unreadable`` for a file of no size that is written).
     """
+    try:
+        files = digests(directory.runs / run)
+    except UnusableFileError as error:
+        raise ClusterctlError(
+            f"run {run} cannot be recorded in {CHAIN_FILE}: it {error}",
+            code="runs.unreadable",
+            where=str(directory.runs / run),
+            hint="See what wrote there; other runs are not affected.",
+        ) from None
     with _open(directory) as descriptor:
         _cut_torn_line(descriptor)
         near = islice(_pieces_backwards(descriptor), MAX_PROBLEMS)
@@ -73,7 +84,7 @@ def append(directory: ClusterDirectory, run: str) -> ChainLink:
             number=last.number + 1 if last else 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             run=run,
-            files=digests(directory.runs / run),
+            files=files,
             previous=last.head if last else START,
             head=START,
         )
@@ -111,13 +122,15 @@ def chain_file(directory: ClusterDirectory) -> Path:
 def digests(run: Path) -> dict[str, str]:
     """SHA-256 of each file that a run is recorded in, as far as it has them.
 
-    Raises OSError and UnusableFileError.
+    Raises OSError, and UnusableFileError also for one that is larger than any that is written.
     """
     found = {}
     for name in RECORDED:
         path = run / name
         if path.is_file() and not path.is_symlink():
             with open_regular(path) as stream:
+                if (size := os.fstat(stream.fileno()).st_size) > MAX_FILE_BYTES:
+                    raise UnusableFileError(f"has {size} bytes in {name}; at most {MAX_FILE_BYTES} are read")
                 found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return found
 

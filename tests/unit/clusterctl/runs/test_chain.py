@@ -324,3 +324,15 @@ def test_a_chain_of_lines_that_are_no_links_is_not_read_to_its_end(cluster: Clus
     links, problems, torn = chain.read(cluster)
     assert (len(links), len(problems), torn) == (3, chain.MAX_PROBLEMS + 1, False)
     assert problems[-1] == "the other lines of chain.jsonl from line 104 on were not read"
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "evidence.json"])
+def test_a_file_without_end_is_named_and_not_hashed(cluster: ClusterDirectory, name: str) -> None:
+    run = runs(cluster)[1]
+    with (run / name).open("a") as stream:
+        stream.truncate(1 << 41)
+    (problem,) = verify(cluster).problems
+    assert problem.startswith(f"run {run.name} cannot be read: it has {1 << 41} bytes in {name}")
+    with pytest.raises(ClusterctlError, match=f"run {run.name} cannot be recorded") as refused:
+        chain.append(cluster, run.name)
+    assert refused.value.code == "runs.unreadable"
