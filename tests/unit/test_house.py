@@ -188,6 +188,20 @@ THREAD_POOLS = {
 }
 
 
+# They read runs. What makes runs has the store of clusterctl.runs.syslog, which sends the head of the chain.
+READERS_OF_RUNS = {
+    "cli/clusterctl/commands/report.py",
+    "cli/clusterctl/commands/runs.py",
+    "cli/clusterctl/report/baselines.py",
+    "cli/clusterctl/rollout/registry_host.py",
+    "cli/clusterctl/runs/syslog.py",
+    "cli/clusterctl/runs/verification.py",
+    "cli/clusterctl/sizing/measured.py",
+    "cli/clusterctl/stack/facts.py",
+    "cli/clusterctl/validation.py",
+}
+
+
 def callers(repository: Path, of: re.Pattern[str]) -> set[str]:
     """The modules that make a call that looks like this, its arguments left out but for their number."""
     found = set()
@@ -208,6 +222,13 @@ def test_files_are_replaced_by_one_function(repository: Path) -> None:
 def test_calls_are_made_in_parallel_by_one_function(repository: Path) -> None:
     pools = re.compile(r"\b(ThreadPool|ThreadPoolExecutor|ProcessPoolExecutor)\(")
     assert callers(repository, pools) == THREAD_POOLS, "use clusterctl.parallel"
+
+
+def test_runs_are_made_by_a_store_that_sends_the_head_of_their_chain(repository: Path) -> None:
+    made = {name for name in callers(repository, re.compile(r"\bRunStore\(")) if name.startswith("cli/")}
+    assert made == READERS_OF_RUNS, "use clusterctl.runs.syslog.anchored_store"
+    writes = re.compile(r"\bRunStore\([^()]*\)\.(create|finish|annotate|finished_on_error)\(")
+    assert [name for name in made if writes.search((repository / name).read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("room", ["roles", "playbooks"])

@@ -59,7 +59,7 @@ def read_password(source: str) -> SecretStr:
     """
     try:
         if source == "-":
-            text = sys.stdin.readline()
+            text = sys.stdin.readline(LONGEST_BYTES)
         elif source.isascii() and source.isdigit():
             with os.fdopen(os.dup(int(source)), encoding="utf-8") as stream:
                 text = stream.readline(LONGEST_BYTES)

@@ -9,6 +9,8 @@ from typing import Any
 from clustercheck.expect.profiles import Profile
 from clustercheck.model import Figure, Verdict
 from clustercheck.result.document import Document
+from clustercheck.result.reading import MAX_BYTES
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import files
@@ -38,7 +40,7 @@ def last_measured(directory: ClusterDirectory, profile: Profile, precision: str)
             if not _mentions(run.path(files.RESULT), METRICS[precision]):
                 continue
             found = in_document(files.load(run), profile, precision)
-        except (ClusterctlError, OSError):
+        except (ClusterctlError, UnusableFileError, OSError):
             continue
         if found is not None:
             return found
@@ -46,12 +48,11 @@ def last_measured(directory: ClusterDirectory, profile: Profile, precision: str)
 
 
 def _mentions(result: Path, metric: str) -> bool:
-    """Whether a result names the metric: of a thousand nodes it takes seconds to read, and most have none.
+    """Whether a result names the metric: of a thousand nodes it takes seconds to parse, and most have none.
 
-    Raises OSError.
+    Raises UnusableFileError and OSError.
     """
-    with result.open("rb") as lines:
-        return any(metric.encode() in line for line in lines)
+    return metric.encode() in read_bounded(result, MAX_BYTES)
 
 
 def in_document(document: Document, profile: Profile, precision: str) -> Utilisation | None:

@@ -16,13 +16,16 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
 from clusterctl.report import files
 from clusterctl.runs.store import RunStore
+from clusterctl.runs.verification import verify
 
 
 def test_a_run_leaves_its_result_and_every_report(site):
     run = RunStore(site).get(validated(site))
     names = {path.name for path in run.directory.iterdir()}
     assert {"run.json", "result.json", "report.html", "junit.xml", "report.md", "metrics.prom"} <= names
-    assert replace(files.load(run), chain_head="") == result(run.id)
+    loaded = files.load(run)
+    assert replace(loaded, chain_head="") == result(run.id)
+    assert loaded.chain_head == verify(site).newest
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import files
 from clusterctl.runs.events import read_events
 from clusterctl.runs.store import RunStore
+from clusterctl.runs.verification import verify
 
 
 class TestValidate:
@@ -107,6 +109,28 @@ class TestValidate:
         assert code in capsys.readouterr().err
         assert self.calls == []
         assert RunStore(site).list() == []
+
+    def test_the_head_is_in_the_reports_and_goes_to_the_syslog_of_the_settings(self, site, capsys):
+        site.group_vars.mkdir()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.settimeout(5)
+            address = f"udp://127.0.0.1:{listener.getsockname()[1]}"
+            (site.group_vars / "all.yml").write_text(f"site_syslog: {address}\n")
+            assert call(site, "validate") == 0
+            line = listener.recv(4096).decode()
+        run = RunStore(site).get("last")
+        head = verify(site).newest
+        assert f"run={run.id} link=1 head={head}" in line
+        assert f"run chain: head {head}" in capsys.readouterr().out
+        for name in ("report.html", "report.md"):
+            assert head in run.path(name).read_text()
+
+    def test_a_syslog_that_takes_nothing_changes_no_verdict(self, site, capsys):
+        site.group_vars.mkdir()
+        (site.group_vars / "all.yml").write_text("site_syslog: /nowhere/log\n")
+        assert call(site, "validate") == 0
+        assert "was not sent to syslog: /nowhere/log" in capsys.readouterr().err
 
     def test_containers_that_an_interrupt_could_not_end_are_named(self, site, monkeypatch, capsys):
         def interrupted(_spec, *, on_event, **_options):

@@ -61,6 +61,15 @@ def test_reports_are_the_same_each_time():
         assert render(failing()) == render(failing())
 
 
+@pytest.mark.parametrize("name", ["html", "markdown", "terminal"])
+def test_the_head_of_the_run_chain_is_printed(name):
+    head = "3f" * 32
+    text = ALL[name](replace(document(), chain_head=head))
+    assert text.count(head) == 1
+    assert "run chain" in text
+    assert "run chain" not in ALL[name](document())
+
+
 class Page(HTMLParser):
     """Checks that tags nest, and collects what a browser would fetch or run."""
 

@@ -25,6 +25,7 @@ from clusterctl.registry.images import mirrored
 from clusterctl.report import files
 from clusterctl.rollout.drift.calls import Call
 from clusterctl.rollout.drift.records import DriftRecord, save_record
+from clusterctl.runs.chain import chain_file
 from clusterctl.runs.events import EventLog
 from clusterctl.runs.store import RunStore
 
@@ -40,10 +41,13 @@ READING = (
 )
 VALIDATE = ("validate", "--since-ack", "--force-busy")  # ends where it asks, before it contacts a host
 APPLY = ("apply", "--yes")
+SIZE = ("size", "--parameters", "6.5B", "--gpu", "hgx-a100-80gb")
 COMMANDS = {
     "run.json": (*READING, VALIDATE, APPLY, ("plan",)),
     "journal.jsonl": (*READING, VALIDATE, APPLY),
-    "result.json": (*READING, VALIDATE),
+    "result.json": (*READING, VALIDATE, SIZE),
+    "evidence.json": (*READING, ("runs", "verify")),
+    "chain.jsonl": (*READING, ("runs", "verify"), ("runs", "verify", "--json"), APPLY),
     "baseline.json": (VALIDATE,),
     "acknowledged.yml": (VALIDATE, ("validate", "--acknowledge", "gpu01")),
     "quarantine.yml": (("hosts", "list"), VALIDATE, APPLY, ("hosts", "release", "gpu02")),
@@ -72,6 +76,7 @@ def state(cluster: ClusterDirectory, no_terminal: None) -> dict[str, Path]:
     )  # fmt: skip
     files.write_result(run, document)
     files.write_reports(run, document)
+    run.path("evidence.json").write_text('{"nodes": {}}\n')
     store.finish(run, 0, {"verdict": "pass"})
     cluster.baseline_file.write_text(
         json.dumps({"schema": SCHEMA, "run": "r", "finished": "2026-11-20T19:58:12Z", "simulated": True,
@@ -93,6 +98,8 @@ def state(cluster: ClusterDirectory, no_terminal: None) -> dict[str, Path]:
         "run.json": run.path("run.json"),
         "journal.jsonl": run.journal,
         "result.json": run.path("result.json"),
+        "evidence.json": run.path("evidence.json"),
+        "chain.jsonl": chain_file(cluster),
         "baseline.json": cluster.baseline_file,
         "acknowledged.yml": cluster.acknowledged_file,
         "quarantine.yml": cluster.quarantine_file,

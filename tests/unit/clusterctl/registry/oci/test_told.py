@@ -14,7 +14,10 @@ from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.retry import RetryPolicy
+from clusterctl.registry.oci.tokens import TOKEN_BYTES
 
+# What the sockets of both sides hold, and what was on its way when the reader left.
+ON_THE_WAY = 16 << 20
 SECRET = WHO.password.get_secret_value()
 
 
@@ -45,6 +48,23 @@ def test_the_password_of_the_realm_is_not_said_by_the_registry_behind_it(place: 
     said = f"{refused.value} {refused.value.what} {refused.value.where} {refused.value.hint}"
     assert SECRET not in said
     assert "masked" in said or "omitted" in said
+
+
+@pytest.mark.parametrize("status", ["200 OK", "403 No", "503 Later"])
+def test_a_token_without_end_is_read_to_its_bound(status: str) -> None:
+    servers: list[Hostile] = []
+
+    def answer(head: str) -> Iterator[bytes]:
+        if " /token" in head:
+            return endless(b" " * 65536, status=status)
+        return whole(b"", bearer(servers[0]), status="401 Who")
+
+    with hostile(answer) as server:
+        servers.append(server)
+        with asking(server.host, credentials=WHO) as registry, pytest.raises(RegistryError) as refused:
+            registry.manifest("a", "latest")
+        assert server.sent < TOKEN_BYTES + ON_THE_WAY
+    assert (f"more than {TOKEN_BYTES} bytes" in refused.value.what) is status.startswith("200")
 
 
 def test_a_realm_that_stalls_is_not_waited_for_by_one_thread_after_the_other(
