@@ -87,12 +87,18 @@ class Evidence:
     def once(self, read: Callable[[Evidence], T], key: Hashable = None) -> T:
         """What ``read`` draws from all nodes, made once: every node asks for the same.
 
-        ``key`` where one function reads several things.
+        ``key`` where one function reads several things. What cannot be read is read once, too: of one node it
+        may be megabytes, and each of its GPUs asks. Raises CannotReadError.
         """
         key = key or read
         if key not in self._kept:
-            self._kept[key] = read(self)
-        made: T = self._kept[key]
+            try:
+                self._kept[key] = read(self)
+            except CannotReadError as error:
+                self._kept[key] = error
+        made: T | CannotReadError = self._kept[key]
+        if isinstance(made, CannotReadError):
+            raise type(made)(str(made))
         return made
 
     @cached_property

@@ -12,7 +12,8 @@ from typing import TypeVar
 from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
 from clustercheck.parse.reading import MAX_GPUS, CannotReadError, lines_of
 
-_GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
+_GPU = re.compile(r"GPU (\d{1,4}): ")
+_UUID = re.compile(r" \(UUID: ([^()]*)\)$")
 _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
 _COUNT = re.compile(r"\s+Link (\d{1,4}): ([A-Za-z][A-Za-z0-9 _-]{1,60}): (\d{1,20}|N/A)\s*$")
 # Bit error rates of NVLink 5, as "Effective BER: 15e-255": the counts beside them say the same.
@@ -64,7 +65,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
     found: list[GpuLinks] = []
     for line in filter(str.strip, lines_of(text, "nvidia-smi nvlink -s")):
         if match := _GPU.match(line):
-            found.append(GpuLinks(int(match[1]), match[3] or ""))
+            found.append(GpuLinks(int(match[1]), _uuid_in(line)))
         elif match := _LINK.match(line):
             if not found:
                 raise CannotReadError("nvidia-smi nvlink -s lists a link before any GPU")
@@ -77,6 +78,11 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
     _require_plausible(found, "nvidia-smi nvlink -s")
     rates: dict[Hashable, dict[int, float]] = {}
     return tuple(replace(gpu, rates=rates.setdefault(tuple(gpu.rates.items()), gpu.rates)) for gpu in found)
+
+
+def _uuid_in(line: str) -> str:
+    match = _UUID.search(line.rstrip())
+    return match[1] if match else ""
 
 
 def _require_plausible(found: Sequence[Listed], what: str) -> None:
@@ -117,7 +123,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
     found: list[GpuLinkErrors] = []
     for line in filter(str.strip, lines_of(text, what)):
         if match := _GPU.match(line):
-            found.append(GpuLinkErrors(int(match[1]), match[3] or ""))
+            found.append(GpuLinkErrors(int(match[1]), _uuid_in(line)))
             continue
         count = _COUNT.match(line)
         down = None if count else _INACTIVE.match(line)

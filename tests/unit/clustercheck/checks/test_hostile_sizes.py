@@ -15,6 +15,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.parse.infiniband import MOST_PORTS, parse_infiniband
 from clustercheck.parse.nvidia_smi import MAX_ELEMENTS, MAX_PATH, parse_smi
+from clustercheck.parse.nvlink import parse_nvlink
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample
 
@@ -128,6 +129,13 @@ def test_four_times_as_much_takes_no_more_than_in_proportion(what: str) -> None:
     check, change, size = CASES[what]
     some = seconds(check, change, size // 4)
     assert seconds(check, change, size) < 7 * some + 0.3
+
+
+def test_lines_of_blanks_are_read_at_once() -> None:
+    text = "".join(f"GPU {number}: {' ' * 8000}x\n" for number in range(60))
+    started = time.process_time()
+    assert len(parse_nvlink(text)) == 60
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
