@@ -39,8 +39,9 @@ UNLOGGED = ("VALUE_SPECIFIED_IN_NO_LOG_PARAMETER", "********")
 # Ansible's own arguments next to the task's: the directory for temporary files, and the like.
 INTERNAL = "_ansible_"
 PROXIES = ("http_proxy", "https_proxy")
-# A URL with a user, and perhaps a password. As in module_utils/masking.py, which callbacks cannot import.
-USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
+# A URL with a user, and perhaps a password; of its scheme the last letter alone, since a node may have chosen
+# the text, and a search for a whole scheme takes the square of its length.
+USER_IN_URL = re.compile(r"[a-z0-9+.-]://[^/\s@\"']*@", re.IGNORECASE)
 # The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
 # The arguments of modules that hold secrets, whatever a host says of them.
@@ -48,6 +49,8 @@ SECRET_NAME = re.compile(r"passw|secret|token", re.IGNORECASE)
 MAX_VALUE = 4096
 # Of one playbook: what hosts answered may stand in later arguments. An incomplete log is used for nothing.
 MAX_LOG_BYTES = 256 << 20
+# Of one call, and of one host's: beyond them its calls are written without arguments, and cannot be repeated.
+MAX_CALL_BYTES, MAX_HOST_BYTES = 8 << 20, 16 << 20
 
 
 def masked(value: Any, logged: Any, name: str = "") -> Any:
@@ -91,6 +94,7 @@ class CallbackModule(CallbackBase):
             self._descriptor = os.open(path, flags, 0o600)
         self._part, self._playbook = secrets.token_hex(8), ""
         self._logged: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
         self._left = MAX_LOG_BYTES
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
@@ -144,6 +148,11 @@ class CallbackModule(CallbackBase):
                 )
         if not call["hidden"]:
             call["file"] = {key: data[key] for key in OF_A_FILE if is_short(data.get(key))}
+        size = len(json.dumps(call, default=str))
+        if size > MAX_CALL_BYTES or self._bytes[host] + size > MAX_HOST_BYTES:
+            call.pop("args", None)
+        else:
+            self._bytes[host] += size
         self._write(call)
 
     def _write(self, line: dict[str, Any]) -> None:

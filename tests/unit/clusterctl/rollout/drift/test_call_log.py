@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -107,6 +108,37 @@ def test_an_answer_that_ansible_cannot_copy_is_a_call_that_cannot_be_repeated(tm
     assert log.is_complete({"gpu01": 1, "gpu02": 1})
     with pytest.raises(NotRepeatableError):
         asked_of("gpu01", log.calls[1])
+
+
+def test_a_long_text_of_a_node_is_searched_in_time_in_proportion():
+    """In Ansible's main process, for which all hosts wait; a node may have chosen an argument."""
+    long = "a" * 100_000
+    started = time.process_time()
+    for text in (long, f"{long}://", "a://" * 25_000):
+        assert callback().masked({"version": text}, {"version": text})["version"] == text
+    assert time.process_time() - started < 1
+    for text in (f"{long}://me:{CANARY}@proxy", f"{long}=http://{CANARY}@proxy/x", f"x svn+ssh://{CANARY}@a"):
+        assert CANARY not in json.dumps(callback().masked({"version": text}, {"version": text}))
+
+
+def test_a_call_with_long_arguments_is_written_without_them_and_hides_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    monkeypatch.setitem(told_by._log.__globals__, "MAX_CALL_BYTES", 2000)
+    monkeypatch.setitem(told_by._log.__globals__, "MAX_HOST_BYTES", 5000)
+
+    def tell(host, text):
+        asked = {"n": text}
+        told_by.v2_runner_on_ok(ended("command", asked, {"invocation": {"module_args": asked}}, host=host))
+
+    tell("gpu01", "x" * 3000)
+    for _ in range(5):
+        tell("gpu01", "x" * 1500)
+    tell("gpu02", "x" * 1500)
+    told_by.v2_playbook_on_stats(SimpleNamespace(ok={"gpu01": 6, "gpu02": 1}))
+    log = read_call_log(path)
+    assert log.is_complete({"gpu01": 6, "gpu02": 1})
+    assert ["args" in call for call in log.calls] == [False, True, True, False, False, False, True]
 
 
 @contextlib.contextmanager
