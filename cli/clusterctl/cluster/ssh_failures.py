@@ -37,12 +37,12 @@ OF_SSH: tuple[Sign, ...] = (
     Sign(KEY_UNKNOWN, r"No \S+ host key is known", NOT_PINNED),
     Sign(
         KEY_CHANGED,
-        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed|Offending .* key in",
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed|Offending [^\n]{1,40} key in",
         OTHER_KEY,
     ),
     Sign(
         LOGIN_REFUSED,
-        r"Permission denied \(((?:publickey|password|gssapi|keyboard|hostbased).*?)\)",
+        r"Permission denied \(((?:publickey|password|gssapi|keyboard|hostbased)[^)\n]{0,200})\)",
         "SSH refused our login ({0})",
     ),
     Sign(LOGIN_REFUSED, r"Too many authentication failures", "SSH refused our login (too many keys tried)"),
@@ -65,7 +65,8 @@ OF_SUDO: tuple[Sign, ...] = (
     Sign(
         SUDO_PASSWORD,
         r"Missing sudo password|sudo: a password is required|a terminal is required to read the password"
-        r"|Incorrect sudo password|Sorry, try again|Timeout .* privilege|Duplicate become password prompt",
+        r"|Incorrect sudo password|Sorry, try again|Timeout [^\n]{1,40} privilege"
+        r"|Duplicate become password prompt",
     ),
     Sign(
         SUDO_REFUSED,

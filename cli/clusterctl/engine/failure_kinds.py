@@ -87,7 +87,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="host.no-python",
-        says=r"No python interpreters? found|python3?: (command )?not found|interpreter .* not found",
+        says=r"No python interpreters? found|python3?: (command )?not found"
+        r"|interpreter [^\n]{1,300} not found",
         remedy="Install python3 on {host}, or set its ansible_python_interpreter.",
     ),
     Kind(
@@ -172,7 +173,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="packages.not-offered",
         says=r"Unable to locate package|No package matching|has no installation candidate"
-        r"|Version '.*' for '.*' was not found",
+        r"|Version '[^'\n]{0,100}' for '[^'\n]{0,200}' was not found",
         remedy="The package sources of {host} do not have it: see the version and the repository in the "
         "settings.",
     ),

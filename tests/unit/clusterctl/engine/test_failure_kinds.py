@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 
 import pytest
 
+from clusterctl.cluster import ssh_failures
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import TaskResult, TaskStarted
 from clusterctl.engine.failure import failure_of
@@ -126,3 +128,23 @@ def test_codes_are_distinct_and_each_has_been_met() -> None:
 
 def test_a_host_that_is_not_reached_is_named_in_what_to_do() -> None:
     assert "quarantine gpu01" in UNREACHABLE.remedy.format(host="gpu01")
+
+
+def test_a_text_of_a_host_is_recognized_in_time_in_proportion_to_its_length() -> None:
+    """A host may repeat what a pattern begins with; a report of preflight has a hundred such texts."""
+    patterns = [kind.says for kind in KINDS if kind.says]
+    patterns += [sign.pattern for sign in (*ssh_failures.OF_SSH, *ssh_failures.OF_SUDO)]
+    begins = {
+        found[0]
+        for pattern in patterns
+        for part in pattern.replace("\\", "").split("|")
+        if (found := re.match(r"[A-Za-z0-9 '_:(-]{3,}", part))
+    }
+    assert len(begins) > 40
+    for begin in begins:
+        for more in ("", "' for '", "x"):
+            text = (begin + more) * (8000 // len(begin + more))
+            started = time.process_time()
+            kind_of(text)
+            ssh_failures.code_of(text)
+            assert time.process_time() - started < 0.25, begin
