@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = """
@@ -40,6 +42,8 @@ DIFF_LIMIT = 64_000
 DIFFS_LIMIT = 1_000_000
 # Of what a module of ours says to clusterctl, as JSON.
 REPORT_LIMIT = 1_000_000
+# Of what a program on a host prints for one task. Facts have some hundred thousand characters.
+OUTPUT_LIMIT = 2_000_000
 STDERR_LINES = 15
 HIDDEN = "the result is hidden (no_log)"
 # What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
@@ -52,6 +56,31 @@ def halve_memory() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_AS, (soft // 2, hard))
+
+
+def bound_output() -> None:
+    """Fail a task on whose host a program prints more than any module does.
+
+    The main process copies each value of an answer several times and prints it, while all hosts wait.
+    """
+    run = ActionBase._low_level_execute_command
+
+    def run_bounded(action: ActionBase, *arguments: Any, **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = run(action, *arguments, **options)
+        size = sum(len(found.get(name) or "") for name in ("stdout", "stderr"))
+        if size > OUTPUT_LIMIT:
+            raise AnsibleError(
+                f"a program on the host printed {size} characters, and at most {OUTPUT_LIMIT} are read"
+            )
+        return found
+
+    ActionBase._low_level_execute_command = run_bounded
+
+
+def bound_worker() -> None:
+    """In the process of one host's task."""
+    halve_memory()
+    bound_output()
 
 
 def answer_of(result: Any) -> tuple[dict[str, Any], str]:
@@ -163,7 +192,7 @@ class CallbackModule(CallbackBase):
         # What set_stats alone may return: Ansible adds it up for all hosts, and ends where it is no mapping.
         constants.INTERNAL_RESULT_KEYS = (*constants.INTERNAL_RESULT_KEYS, "ansible_stats")
         # The process of one host's task has half of the memory: what it can read, this one can copy.
-        os.register_at_fork(after_in_child=halve_memory)
+        os.register_at_fork(after_in_child=bound_worker)
         self._descriptor = int(descriptor)
         os.set_inheritable(self._descriptor, False)
         self._die_with_parent()

@@ -253,6 +253,26 @@ def test_a_node_that_prints_without_end_fails_and_the_others_go_on(
     assert "Log in to dead01 by hand" in failure.remedy
 
 
+def test_a_node_that_answers_with_megabytes_fails_before_ansible_copies_them(site: Path) -> None:
+    """Ansible's main process takes a minute for some, and all hosts wait for it."""
+    liar = site / "liar"
+    print_many = "yes '{},' | head -c 6000000 | tr -d '\\n'"
+    begin = """printf '{"changed": false, "x": ['"""
+    liar.write_text(f"#!/bin/sh\n{begin}\n{print_many}\necho '1]}}'\n")
+    liar.chmod(0o755)
+    tasks = """\
+        - name: Look
+          ansible.builtin.ping:
+          vars:
+            liar: "{{ site }}/liar"
+            ansible_python_interpreter: >-
+              {{ liar if inventory_hostname == 'gpu01' else ansible_playbook_python }}
+        """
+    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02")))
+    assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
+    assert "and at most 2000000 are read" in outcome.reasons["gpu01"]
+
+
 UNPACK = """\
     - name: Unpack
       clusterctl.cluster.harbor_installer:
