@@ -1,10 +1,15 @@
-"""A program's output on disk, up to a limit: what nodes say may be without end, and a disk is not."""
+"""A program's output on disk, up to a limit and without what acts on a terminal.
+
+What nodes say may be without end, and a disk is not; and whoever reads the file does so by `cat`.
+"""
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
+from clustercheck.parse.plain_text import plain_text
 from clusterctl.cluster.state_form import open_plain
 
 # An apply of a thousand nodes prints some ten MiB.
@@ -23,6 +28,7 @@ class BoundedLog:
         self._left = max(0, max_bytes - os.fstat(self._descriptor).st_size)
         self._left_out = 0
         self._tail = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def __enter__(self) -> BoundedLog:
         return self
@@ -32,6 +38,10 @@ class BoundedLog:
 
     def write(self, piece: bytes) -> None:
         """Append what fits."""
+        self._write(self._decoder.decode(piece))
+
+    def _write(self, text: str) -> None:
+        piece = plain_text(text).encode()
         fitting, rest = piece[: self._left], piece[self._left :]
         self._left -= len(fitting)
         self._append(fitting)
@@ -43,6 +53,7 @@ class BoundedLog:
     def close(self) -> None:
         """Append the end of what did not fit."""
         try:
+            self._write(self._decoder.decode(b"", final=True))
             if self._left_out:
                 limit = f"{self._max_bytes >> 20} MiB"
                 self._append(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.hostile import TEXTS, acting_characters
 
 from clusterctl.engine import process
 from clusterctl.engine.bounded_log import TAIL_BYTES, BoundedLog
@@ -39,6 +40,22 @@ def test_what_just_fits_leaves_no_note(tmp_path: Path) -> None:
     with BoundedLog(tmp_path / "x.log", 10, 4) as log:
         log.write(b"0123456789abcd")
     assert (tmp_path / "x.log").read_bytes() == b"0123456789abcd"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_what_acts_on_a_terminal_is_not_in_it_however_it_is_cut(tmp_path: Path, size: int) -> None:
+    """Remedies send operators to ansible.log, and nodes' words stand in it."""
+    raw = "".join(
+        text for text in TEXTS if text.isprintable() or text.encode(errors="ignore").decode() == text
+    )
+    said = f"é {raw} ü\n".encode() + b"\xff\n"
+    with BoundedLog(tmp_path / "x.log", 100_000) as log:
+        for start in range(0, len(said), size):
+            log.write(said[start : start + size])
+    found = (tmp_path / "x.log").read_text()
+    assert acting_characters(found) == []
+    assert found.startswith("é ")
+    assert found.endswith("ü\n\ufffd\n")
 
 
 def ran(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Ended, bytes, list[bytes]]:
