@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import fcntl
 import io
 import json
 import sys
@@ -10,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,14 +21,14 @@ from pydantic import SecretStr
 from tests.fuzz.target import Target
 from tests.support.hostile import require_plain
 
-from clustercheck.model import Coverage
+from clustercheck.model import Coverage, Figure, Judged, Result, Scope, Subject, Verdict
 from clustercheck.result.document import Document
-from clusterctl import main
+from clusterctl import console, main
 from clusterctl.cluster import acknowledged, bounded_yaml, inventory, known_hosts, lock, quarantine
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import HostKey
 from clusterctl.cluster.settings.hosts import expand
-from clusterctl.engine import lease_book
+from clusterctl.engine import lease_book, mutex
 from clusterctl.engine.events import JobFinished, JobStarted
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.lease import lease_of
@@ -34,14 +36,17 @@ from clusterctl.engine.recovery import left_behind
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.registry.harbor.vault import Vault
 from clusterctl.registry.images import mirrored
+from clusterctl.registry.oci.credentials import credentials_for
 from clusterctl.report import baselines, files
 from clusterctl.rollout.drift.calls import Call
 from clusterctl.rollout.drift.records import DriftRecord, load_record, save_record
+from clusterctl.runs import chain
 from clusterctl.runs.events import EventLog
 from clusterctl.runs.store import RunStore
 
 NO_PID = 2**22 + 1  # of a controller that has died
 GOOD_CODES = (0, 1, 2, 3)
+REGISTRIES = ("registry.example", "docker.io")
 # Ends where it asks whether to disturb jobs, with all that it reads here read.
 VALIDATE = ("validate", "--since-ack", "--force-busy")
 HOSTS = """\
@@ -72,6 +77,17 @@ validation_exclusions:
   - {check: xid, node: gpu01, who: me, why: known, until: "2026-12-01"}
 """
 
+# What `size` reads of a result.
+SPEED = Figure(
+    "bert_base_bf16_per_rank",
+    1000.0,
+    "sequences/s",
+    "m",
+    conditions={"nodes": ["gpu01"], "ranks": 1, "nccl": True},
+)
+TRAINED = Result("training-throughput", Scope.GROUP, Subject(), Verdict.PASS, figures=(Judged(SPEED, ()),))
+SIZE = ("size", "--parameters", "6.5B", "--gpu", "hgx-a100-80gb")
+
 
 @dataclass(frozen=True)
 class Site:
@@ -100,7 +116,8 @@ def site() -> Site:
     RunStore(directory).annotate(run, {"verdict": "fail", "culprits": ["gpu01"]})
     document = Document(
         run=run.id, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c",
-        suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={"nodes": {}},
+        suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(TRAINED,),
+        environment={"nodes": {"gpu01": {"gpus": [{"model": "NVIDIA A100-SXM4-80GB"}]}}},
     )  # fmt: skip
     files.write_result(run, document)
     files.write_reports(run, document)
@@ -120,13 +137,21 @@ def site() -> Site:
     save_record(directory, DriftRecord("gpu01", "r", "i", (Call("", "t", "module", "file", {}),), {"a": "b"}))
     lock.write(directory, _lock())
     mirrored.remember(directory, mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",)))
+    auths = {
+        REGISTRIES[0]: {"auth": base64.b64encode(b"robot:x").decode()},
+        REGISTRIES[1]: {"username": "u", "password": "p"},
+    }
+    (directory.secrets / "registry-pull.auth.json").write_text(json.dumps({"auths": auths}))
+    (directory.secrets / "registry-pull.auth.json").chmod(0o600)
+    directory.mutex.write_text('{"what": "apply", "who": "me", "where": "here", "pid": 7, "since": "now"}\n')
+    chain.append(directory, run.id)
     vault = Vault(directory.secrets / "registry-robots.json")
     vault.begin("nodes", SecretStr("Secret12345"), now=datetime(2026, 1, 1, tzinfo=UTC))
     vault.done("nodes", "robot$nodes", 7)
     vault.given("endpoint", SecretStr("x"), "stamp")
     vault.save()
     made = Site(directory, run.directory)
-    good = dict.fromkeys((("hosts", "list"), ("runs", "show"), ("report",)), 0)
+    good = dict.fromkeys((("hosts", "list"), ("runs", "show"), ("report",), SIZE), 0)
     for of_a_command, expected in {**good, VALIDATE: 2}.items():
         said = io.StringIO()
         with played(said, io.StringIO()):
@@ -282,6 +307,18 @@ def mirrored_images() -> Path:
     return mirrored.path(site().directory)
 
 
+def run_chain() -> Path:
+    return chain.chain_file(site().directory)
+
+
+def mutex_file() -> Path:
+    return site().directory.mutex
+
+
+def credentials() -> Path:
+    return site().directory.secrets / "registry-pull.auth.json"
+
+
 def robots() -> Path:
     return site().directory.secrets / "registry-robots.json"
 
@@ -307,6 +344,24 @@ def _change_host_keys() -> None:
     known_hosts.forget(site().directory, "10.0.0.2")
 
 
+def _verify_chain() -> None:
+    """Beside the command, as the end of a run adds a link to what is there."""
+    function(lambda: chain.append(site().directory, site().run.name))
+    command("runs", "verify", "--json")
+
+
+def _held_by_another() -> None:
+    """What the mutex says is told to who comes second."""
+    with mutex_file().open("r+b") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        try:
+            with mutex.held(site().directory, "apply"):
+                raise AssertionError("two hold it")
+        except ExplainedError as error:
+            assert error.code == "engine.held"
+            console.explain(error)
+
+
 def _left_behind() -> None:
     store = site().store
     ours = replace(store.create("plan", []))
@@ -328,6 +383,13 @@ TARGETS: dict[str, Target] = {
             words("report"),
             words("report", "--format", "junit"),
             words("runs", "show", "--json"),
+            words(*SIZE),
+        ),
+        _of(run_chain, words("runs", "verify"), words("report"), _verify_chain),
+        _of(mutex_file, lambda: function(_held_by_another)),
+        _of(
+            credentials,
+            *(partial(function, partial(credentials_for, credentials(), one)) for one in REGISTRIES),
         ),
         _of(baseline, words(*VALIDATE)),
         _of(lock_file, words(*VALIDATE)),
