@@ -35,6 +35,7 @@ MOST, MOST_PORTS = 64, 128
 _WHAT = "the probe's record of InfiniBand adapters"
 _RATE = re.compile(r"(\d{1,5}(?:\.5)?) Gb/sec \((\d{1,2})X(?: (\w{3,5}))?\)")
 _GID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}")
+_NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)  # longer ones the kernel has none of; all ranks are told them
 _NO_COUNTER = ("N/A", "N/A (no PMA)")  # of virtual functions
 
 
@@ -106,6 +107,8 @@ def parse_infiniband(record: Any) -> tuple[RdmaAdapter, ...]:
 
 def _adapter(answer: Any) -> RdmaAdapter:
     name = member(answer, "name", str, _WHAT)
+    if not _NAME.fullmatch(name):
+        raise CannotReadError(f"{_WHAT} names an adapter {name[:40]!r}")
     address = member(answer, "address", str, _WHAT)
     numa = answer.get("numa_node")
     if numa is not None and not re.fullmatch(r"-1|\d{1,4}", str(numa)):
@@ -114,7 +117,7 @@ def _adapter(answer: Any) -> RdmaAdapter:
     if not ports or len({port.number for port in ports}) != len(ports):
         raise CannotReadError(f"{name[:40]} has no port, or one port twice")
     return RdmaAdapter(
-        name=readable(name, _WHAT),
+        name=name,
         address=bus_address(address) if address else "",
         firmware=_text(answer, "fw_ver"),
         board=_text(answer, "board_id"),

@@ -160,3 +160,14 @@ def test_more_ports_than_any_node_has_are_refused() -> None:
     record["devices"][0]["ports"] = [{**port, "port": str(number)} for number in range(MOST_PORTS + 1)]
     with pytest.raises(CannotReadError, match=f"at most {MOST_PORTS}"):
         parse_infiniband(record)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "m" * 65, "mlx5 0", "mlx5_0\n", "mlx5_0,mlx5_1", "mlx5\N{REPLACEMENT CHARACTER}"]
+)
+def test_what_is_no_name_of_an_adapter_is_told_to_no_rank(name: str) -> None:
+    record = copy.deepcopy(sample.probe_record(2)["infiniband"])
+    assert parse_infiniband(record)
+    record["devices"][0]["name"] = name
+    with pytest.raises(CannotReadError, match="names an adapter"):
+        parse_infiniband(record)
