@@ -45,9 +45,7 @@ def test_what_just_fits_leaves_no_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_what_acts_on_a_terminal_is_not_in_it_however_it_is_cut(tmp_path: Path, size: int) -> None:
     """Remedies send operators to ansible.log, and nodes' words stand in it."""
-    raw = "".join(
-        text for text in TEXTS if text.encode(errors="ignore").decode() == text
-    )
+    raw = "".join(text for text in TEXTS if text.encode(errors="ignore").decode() == text)
     said = f"é {raw} ü\n".encode() + b"\xff\n"
     with BoundedLog(tmp_path / "x.log", 100_000) as log:
         for start in range(0, len(said), size):
