@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import http.client
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Watch
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_forms, secret_forms
 
 # Harbor's own default for a request, and a database that is busy with a dump.
@@ -38,10 +37,26 @@ class _Here(http.client.HTTPSConnection):
     def __init__(self, address: str, port: int, hostname: str, context: ssl.SSLContext) -> None:
         super().__init__(hostname, port, timeout=ANSWER_S, context=context)
         self._address, self._tls = address, context
+        self._watch: Watch | None = None
 
     def connect(self) -> None:
         plain = socket.create_connection((self._address, self.port), self.timeout)
-        self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
+        # What wraps it may fail, or never end: it is closed and cut by then.
+        self.sock, self._watch = plain, Watch(plain, ANSWER_S)
+        self.sock = self._secured(plain)
+
+    def _secured(self, plain: socket.socket) -> socket.socket:
+        return self._tls.wrap_socket(plain, server_hostname=self.host)
+
+    def is_late(self) -> bool:
+        """Whether it was cut."""
+        return self._watch is not None and self._watch.late
+
+    def end(self) -> None:
+        """Close it; `close` alone is called before an answer is read."""
+        if self._watch is not None:
+            self._watch.end()
+        self.close()
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Harbor:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """One request to /api/v2.0; the answer's JSON, None where it has none. Raises HarborError.
 
-        Harbor has ANSWER_S for the connection, and as long for the answer as a whole. No error says the
+        Harbor has ANSWER_S for the connection, and as long for TLS and the answer together. No error says the
         password, whatever Harbor says.
         """
         try:
@@ -76,32 +91,19 @@ class Harbor:
             headers["Content-Type"] = "application/json"
             sent = json.dumps(body)
         connection = _Here(self.address, self.port, self.hostname, self._context())
-        late = threading.Event()
-
-        def cut(used: socket.socket) -> None:
-            late.set()
-            with contextlib.suppress(OSError):
-                # Not SSLSocket's own: another thread reads there.
-                socket.socket.shutdown(used, socket.SHUT_RDWR)
-
-        watch = None
+        late = f"no whole answer in {ANSWER_S} seconds"
         try:
             connection.connect()
-            watch = threading.Timer(ANSWER_S, cut, [connection.sock])
-            watch.daemon = True
-            watch.start()
             connection.request(method, f"/api/v2.0{path}", sent, headers)
             answer = connection.getresponse()
             text = answer.read(ANSWER_BYTES).decode(errors="replace")
         except (OSError, ValueError, http.client.HTTPException) as error:
-            because = f"no whole answer in {ANSWER_S} seconds" if late.is_set() else error
+            because = late if connection.is_late() else error
             raise HarborError(f"{self.hostname}:{self.port} does not answer: {because}") from error
         finally:
-            if watch is not None:
-                watch.cancel()
-            connection.close()
-        if late.is_set():
-            raise HarborError(f"{self.hostname}:{self.port} gave no whole answer in {ANSWER_S} seconds")
+            connection.end()
+        if connection.is_late():
+            raise HarborError(f"{self.hostname}:{self.port} gave {late}")
         if answer.status >= 300:
             raise HarborError(f"{method} {path}: {answer.status} {error_text(text) or answer.reason}")
         try:
@@ -114,14 +116,16 @@ class Harbor:
         context = ssl.create_default_context()
         # One that ended, or of an authority that was replaced, is shown as well as the right one is.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = _Here(self.address, self.port, self.hostname, context)
         try:
-            with (
-                socket.create_connection((self.address, self.port), ANSWER_S) as plain,
-                context.wrap_socket(plain, server_hostname=self.hostname) as secured,
-            ):
-                return hashlib.sha256(secured.getpeercert(binary_form=True) or b"").hexdigest()
+            connection.connect()
+            shown = connection.sock.getpeercert(binary_form=True)
         except OSError as error:
-            raise HarborError(f"{self.hostname}:{self.port}: {error}") from error
+            because = f"no certificate in {ANSWER_S} seconds" if connection.is_late() else error
+            raise HarborError(f"{self.hostname}:{self.port}: {because}") from error
+        finally:
+            connection.end()
+        return hashlib.sha256(shown or b"").hexdigest()
 
     def unhealthy(self) -> list[str]:
         """Parts that are not healthy, by the body of the answer; none where all are. Raises HarborError."""

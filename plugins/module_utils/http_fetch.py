@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 # As many as Go's client follows, and with it Docker's.
 MAX_REDIRECTS = 10
 CHUNK = 1 << 20
+# Of a host that are tried: whoever writes a zone may name thousands.
+MAX_ADDRESSES = 8
 
 
 class Deadline:
@@ -75,6 +77,37 @@ def pieces(answer: Any, deadline: Deadline, max_bytes: int) -> Iterator[bytes]:
         raise ConnectionError("the connection ended before its last byte")
 
 
+class Watch:
+    """Cuts a connection after some seconds, from a thread of its own.
+
+    OpenSSL reads a server's HelloRequests and session tickets without end in one call, which only this ends.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        # Of its own: the other may be wrapped, or closed, meanwhile.
+        self._own = socket.socket(fileno=os.dup(connection.fileno()))
+        self.late = False
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _cut(self) -> None:
+        self.late = True
+        with contextlib.suppress(OSError):
+            self._own.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Let the connection be."""
+        self._timer.cancel()
+        self._own.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
 class _Proxies(urllib.request.ProxyHandler):
     """The proxy that is meant for a request's own address."""
 
@@ -123,7 +156,7 @@ class _Plain(urllib.request.HTTPHandler):
 
     def http_open(self, req: urllib.request.Request) -> Any:
         """Ask without TLS."""
-        return self.do_open(_maker(http.client.HTTPConnection, self._deadline, self._stalled_s), req)
+        return self.do_open(_maker(_PlainConnection, self._deadline, self._stalled_s), req)
 
 
 class _Secured(urllib.request.HTTPSHandler):
@@ -136,20 +169,57 @@ class _Secured(urllib.request.HTTPSHandler):
 
     def https_open(self, req: urllib.request.Request) -> Any:
         """Ask with TLS."""
-        make = _maker(http.client.HTTPSConnection, self._deadline, self._stalled_s)
+        make = _maker(_SecuredConnection, self._deadline, self._stalled_s)
         return self.do_open(make, req, context=self._own or ssl.create_default_context())
 
 
-def _maker(kind: type[http.client.HTTPConnection], deadline: Deadline, stalled_s: float | None) -> Any:
-    """What makes a connection of this kind."""
+class _PlainConnection(http.client.HTTPConnection):
+    """A connection whose deadline is that of all addresses of its host, and of all answers."""
 
-    def make(host: str, **words: Any) -> http.client.HTTPConnection:
-        connection = kind(host, **{**words, "timeout": _step(deadline, stalled_s)})
+    def __init__(self, host: str, *, deadline: Deadline, stalled_s: float | None, **words: Any) -> None:
+        super().__init__(host, **{**words, "timeout": _step(deadline, stalled_s)})
+        self._deadline, self._stalled_s = deadline, stalled_s
+        self._create_connection = self._connected
         # Whose answers they read: the server's, and the proxy's before it.
-        connection.response_class = functools.partial(_Answer, deadline, stalled_s)
-        return connection
+        self.response_class = functools.partial(_Answer, deadline, stalled_s)
 
-    return make
+    def _connected(self, address: tuple[str, int], *_: Any) -> socket.socket:
+        """By one address after the other, and no more than MAX_ADDRESSES of them."""
+        host, port = address
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        *others, last = list(dict.fromkeys(str(one[4][0]) for one in found))[:MAX_ADDRESSES]
+        for other in others:
+            with contextlib.suppress(OSError):
+                return self._connected_to(other, port)
+            self._deadline.left()
+        return self._connected_to(last, port)
+
+    def _connected_to(self, address: str, port: int) -> socket.socket:
+        return socket.create_connection((address, port), _step(self._deadline, self._stalled_s))
+
+
+class _SecuredConnection(_PlainConnection, http.client.HTTPSConnection):
+    """The same with TLS, whose handshake ends by the deadline, too."""
+
+    _context: ssl.SSLContext
+    _tunnel_host: str | None
+
+    def connect(self) -> None:
+        """Connect, by the proxy where there is one, and make TLS of it."""
+        http.client.HTTPConnection.connect(self)
+        try:
+            with Watch(self.sock, self._deadline.left()):
+                self.sock = self._context.wrap_socket(
+                    self.sock, server_hostname=self._tunnel_host or self.host
+                )
+        except OSError:
+            self._deadline.left()
+            raise
+
+
+def _maker(kind: type[_PlainConnection], deadline: Deadline, stalled_s: float | None) -> Any:
+    """What makes a connection of this kind."""
+    return functools.partial(kind, deadline=deadline, stalled_s=stalled_s)
 
 
 def _step(deadline: Deadline, stalled_s: float | None) -> float:
@@ -167,21 +237,12 @@ class _Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Clocked(self.fp.detach(), sock, deadline, stalled_s))
 
 
-def _cut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
 class _Clocked(io.RawIOBase):
     """A connection's bytes. A read timeout alone would start again with each of them."""
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline, stalled_s: float | None) -> None:
         self._raw, self._sock, self._deadline, self._stalled_s = raw, sock, deadline, stalled_s
-        # OpenSSL reads a server's session tickets without end in one call, which only this ends.
-        self._own = socket.socket(fileno=os.dup(sock.fileno()))
-        self._watch = threading.Timer(deadline.left(), _cut, [self._own])
-        self._watch.daemon = True
-        self._watch.start()
+        self._watch = Watch(sock, deadline.left())
 
     def readable(self) -> bool:
         """It is read, and nothing else."""
@@ -201,7 +262,6 @@ class _Clocked(io.RawIOBase):
 
     def close(self) -> None:
         """End it with the answer."""
-        self._watch.cancel()
-        self._own.close()
+        self._watch.end()
         self._raw.close()
         super().close()

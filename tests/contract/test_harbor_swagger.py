@@ -162,6 +162,12 @@ def test_what_the_modules_on_harbors_host_ask_is_as_described(
         def __init__(self, address: str, port: int, _hostname: str, _context: object) -> None:
             super().__init__(address, port, timeout=60)
 
+        def is_late(self) -> bool:
+            return False
+
+        def end(self) -> None:
+            self.close()
+
         def request(self, method: str, url: str, *rest: Any, **options: Any) -> None:
             super().request(method, url.removeprefix("/api/v2.0"), *rest, **options)
 

@@ -119,3 +119,31 @@ def dripping() -> Iterator[socket.socket]:
     finally:
         here.close()
         thread.join()
+
+
+@contextlib.contextmanager
+def endless_handshake(proxy: bool = False) -> Iterator[int]:
+    """The port of a TLS server that floods its first client with HelloRequests for a minute.
+
+    OpenSSL skips them all within one call. With ``proxy`` it answers a CONNECT first.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(60)
+    # So many that the client never has read them all.
+    records = (b"\x16\x03\x03\x00\x04" + bytes(4)) * (1 << 16)
+
+    def flood() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(60)
+                if proxy and _head(connection):
+                    connection.sendall(b"HTTP/1.1 200 OK" + HEAD_END)
+                connection.recv(65536)
+                end = time.monotonic() + 60
+                while time.monotonic() < end:
+                    connection.sendall(records)
+
+    with listener:
+        threading.Thread(target=flood, daemon=True).start()
+        yield listener.getsockname()[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -39,9 +38,14 @@ class UnboundedYamlError(yaml.YAMLError):
 
 def compose(text: str) -> Node | None:
     """The text as nodes, of which one document has at most MAX_NODES. Raises yaml.YAMLError."""
-    _require_few_events(text)
+    refused = _require_few_events(text)
     loader = yaml.SafeLoader if len(text) <= MAX_EXPLAINED else FAST_LOADER
-    root: Node | None = yaml.compose(text, Loader=loader)
+    try:
+        root: Node | None = yaml.compose(text, Loader=loader)
+    except RecursionError:
+        raise UnboundedYamlError("it is nested too deep", 1) from None
+    if refused is not None:
+        raise refused  # the other loader reads it, but nothing counted what it holds
     if root is not None and _is_endless(root):
         raise UnboundedYamlError("its anchors and aliases unfold without end", root.start_mark.line + 1)
     return root
@@ -86,10 +90,12 @@ def _refusal(because: str, node: Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, because, node.start_mark)
 
 
-def _require_few_events(text: str) -> None:
-    """Stops at what is too much, before nodes are made of it."""
+def _require_few_events(text: str) -> yaml.YAMLError | None:
+    """Stops at what is too much, before nodes are made of it. Returns the error of what is no YAML."""
     depth = nodes = line = 0
     for event in _events(text):
+        if isinstance(event, yaml.YAMLError):
+            return event
         nodes += not isinstance(event, CLOSING)
         depth += isinstance(event, OPENING) - isinstance(event, CLOSING)
         line = event.start_mark.line + 1 if event.start_mark else line
@@ -97,12 +103,17 @@ def _require_few_events(text: str) -> None:
             raise UnboundedYamlError(f"it is nested more than {MAX_DEPTH} deep", line)
         if nodes > MAX_NODES:
             raise UnboundedYamlError(f"it holds more than {MAX_NODES} values", line)
+    return None
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
-    """As far as it is YAML: what is wrong after that is for the loader to say."""
-    with contextlib.suppress(yaml.YAMLError, ValueError):
+def _events(text: str) -> Iterator[yaml.Event | yaml.YAMLError]:
+    """As far as it is YAML, and what is wrong after that."""
+    try:
         yield from yaml.parse(text, Loader=FAST_LOADER)
+    except yaml.YAMLError as error:
+        yield error
+    except ValueError as error:  # as half of a surrogate pair
+        yield yaml.YAMLError(str(error))
 
 
 def _is_endless(root: Node) -> bool:

@@ -221,7 +221,9 @@ def _scalar(value: str | int) -> str:
     """A YAML scalar that reads back as exactly this."""
     if isinstance(value, int):
         return str(value)
-    if PLAIN.fullmatch(value) and isinstance(yaml.safe_load(value), str):
+    # Its tag alone: what makes values of scalars fails on some, as 0x_.
+    node = yaml.compose(value, Loader=yaml.SafeLoader) if PLAIN.fullmatch(value) else None
+    if node is not None and node.tag == f"{TAG}str":
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -21,6 +21,8 @@ SECTIONS = {"hosts": "gpu01:", "vars": "name: value", "children": "gpu_nodes:"}
 GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 RANGE = re.compile(r"\[([0-9]+|[a-zA-Z]):([0-9]+|[a-zA-Z])(?::([0-9]+))?\]")
+# Of a host's name in DNS, with ranges or without: names are multiplied before each is judged.
+MAX_NAME = 253
 MOST_HOSTS = 10_000
 MOST_NAMED = 10 * MOST_HOSTS  # a host is named in each of its groups
 
@@ -116,6 +118,10 @@ def _host(
         yield at(file, node, what, hint, "settings.host")
     if declared.named > MOST_NAMED:  # that was said
         return
+    if len(key.value) > MAX_NAME:
+        what = f"the name {key.value[:20]}... of a host has more than {MAX_NAME} characters"
+        yield at(file, key, what, "A range is written gpu[01:08].", "settings.host")
+        return
     expanded = expand(key.value)
     declared.named += len(expanded)
     if declared.named > MOST_NAMED:
@@ -138,6 +144,8 @@ def _host(
 
 def expand(pattern: str) -> list[str]:
     """The hosts that a name with ranges stands for, as Ansible reads them; none where that is nonsense."""
+    if len(pattern) > MAX_NAME:
+        return []
     fixed, words, number = [], [], 1
     end = 0
     for match in RANGE.finditer(pattern):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -119,9 +120,11 @@ class Engine:
     def saved(self, tag: str) -> Iterator[IO[bytes]]:
         """The image's archive, as it comes. Raises ClusterctlError (``images.build-archive``)."""
         with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen([self.program, "save", tag], stdout=subprocess.PIPE, stderr=errors)
-            # Its end is what ends a read of an engine that says nothing more.
-            watchdog = threading.Timer(self.limit_s, process.kill)
+            process = subprocess.Popen(
+                [self.program, "save", tag], stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+            # Its end, and that of what it started, is what ends a read of an engine that says nothing more.
+            watchdog = threading.Timer(self.limit_s, _kill_group, [process])
             watchdog.daemon = True
             watchdog.start()
             try:
@@ -133,7 +136,7 @@ class Engine:
                 code = process.wait(LOOK_S)
             finally:
                 watchdog.cancel()
-                process.kill()
+                _kill_group(process)
                 process.wait(LOOK_S)
             if code != 0:
                 errors.seek(0)
@@ -250,12 +253,20 @@ def _end_of(log: Path) -> str:
         return stream.read(MAX_WORDS).decode(errors="replace")
 
 
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program that leads a group and was not waited for yet, and what it started."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def _ended(command: Sequence[str], log: BoundedLog, limit_s: float) -> int:
     """The exit code of a program whose output goes to the log; 124 where it does not end in time."""
     end = time.monotonic() + limit_s
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        command,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
     try:
         assert process.stdout is not None  # noqa: S101 (it was asked for)
         with closing(process.stdout) as stream:
@@ -265,9 +276,8 @@ def _ended(command: Sequence[str], log: BoundedLog, limit_s: float) -> int:
         log.write(f"\nnot done within {limit_s:.0f} s\n".encode())
         return 124
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(LOOK_S)
+        _kill_group(process)
+        process.wait(LOOK_S)
 
 
 def _copy_output(process: subprocess.Popen[bytes], stream: IO[bytes], log: BoundedLog, end: float) -> None:

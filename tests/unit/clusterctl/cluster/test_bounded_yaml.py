@@ -53,6 +53,17 @@ def test_no_form_ends_in_another_error(form: str) -> None:
             state_reading.parse_yaml(text, TypeAdapter(dict[str, dict[str, bool]]))
 
 
+@pytest.mark.parametrize("form", ["%YAML 1.3\n---\n{}", "%YAML 1.3\n---\n[1]\n{}", "%YAML 1.1\n---\n{}"])
+@pytest.mark.parametrize("depth", [30, 1500, 3000])
+def test_a_directive_does_not_lift_the_limits(form: str, depth: int) -> None:
+    text = form.format("[" * depth + "]" * depth)
+    if "1.1" in form and depth < bounded_yaml.MAX_DEPTH:
+        assert bounded_yaml.load(text)
+        return
+    with pytest.raises(yaml.YAMLError):
+        bounded_yaml.load(text)
+
+
 def test_long_numbers_and_keys_of_one_hash_take_no_time() -> None:
     assert bounded_yaml.load("x: 1" + ":1" * 1_000_000)["x"].startswith("1:1:1")
     found = bounded_yaml.load("".join(f"{(2**61 - 1) * number}: 0\n" for number in range(1, 1000)))

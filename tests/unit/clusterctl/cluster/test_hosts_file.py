@@ -62,6 +62,12 @@ def test_names_and_addresses_that_yaml_would_misread_are_quoted() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["0x_", "0b_", "2026-13-45", "0o_", "_", "12_", "1.5", "y", "null"])
+def test_a_name_that_yaml_takes_for_no_text_is_quoted(name: str) -> None:
+    changed = with_host("gpu_nodes:\n", "gpu_nodes", name, {"ansible_host": "10.0.0.2"})
+    assert list(yaml.safe_load(changed)["gpu_nodes"]["hosts"]) == [name]
+
+
 @pytest.mark.parametrize(
     ("text", "name", "code"),
     [

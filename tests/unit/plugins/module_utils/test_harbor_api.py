@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_api
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor, HarborError
-from tests.support.hostile_server import HEAD_END, Hostile, endless, hostile, whole
+from tests.support.hostile_server import HEAD_END, Hostile, endless, endless_handshake, hostile, whole
 
 PASSWORD = 'It\'s "Harbor12345"'
 BASIC = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
 
 
+SECURED = harbor_api._Here._secured
+
+
 @pytest.fixture(autouse=True)
 def without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hostile server writes reaches us as it is."""
-
-    def connect(self: harbor_api._Here) -> None:
-        self.sock = socket.create_connection((self._address, self.port), self.timeout)
-
-    monkeypatch.setattr(harbor_api._Here, "connect", connect)
+    monkeypatch.setattr(harbor_api._Here, "_secured", lambda _, plain: plain)
 
 
 def harbor_at(server: Hostile) -> Harbor:
@@ -81,3 +80,15 @@ def test_a_health_that_is_none_is_not_healthy(body: object) -> None:
         assert wrong
         assert not any("Harbor12345" in one for one in wrong)
         assert not harbor_at(server).read_only()
+
+
+@pytest.mark.parametrize("asks", ["health", "certificate"])
+def test_a_handshake_without_end_is_cut_in_time(monkeypatch: pytest.MonkeyPatch, asks: str) -> None:
+    monkeypatch.setattr(harbor_api, "ANSWER_S", 3)
+    monkeypatch.setattr(harbor_api._Here, "_secured", SECURED)
+    began = time.monotonic()
+    with endless_handshake() as port:
+        harbor = Harbor("registry.example.org", port)
+        with pytest.raises(HarborError, match="in 3 seconds"):
+            harbor.served() if asks == "certificate" else harbor.unhealthy()
+    assert time.monotonic() - began < 30

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
     harbor_installer,
 )
-from tests.support.hostile_server import dripping
+from tests.support.hostile_server import dripping, endless_handshake
 
 BYTES_S = 0.02
 # A deadline that starts again with each byte would be over by then: 8 s.
@@ -257,3 +258,44 @@ def test_one_read_that_goes_on_and_on_ends_at_the_deadline() -> None:
         with pytest.raises((TimeoutError, OSError), match="did not arrive"):
             stream.read(1)
         stream.close()
+
+
+@pytest.mark.parametrize("proxy", [False, True])
+def test_a_handshake_that_goes_on_and_on_ends_at_the_deadline(proxy: bool) -> None:
+    context = ssl.create_default_context()
+    began = time.monotonic()
+    with endless_handshake(proxy) as port:
+        here = f"127.0.0.1:{port}"
+        url = "https://mirror.example.org/" if proxy else f"https://{here}/"
+        with pytest.raises(OSError, match="did not arrive"):
+            fetched(url, 3.0, context=context, proxy_for=lambda _: f"http://{here}" if proxy else "")
+    assert time.monotonic() - began < 30
+
+
+def test_a_name_of_many_addresses_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(address: tuple[str, int], timeout: float) -> socket.socket:
+        assert timeout <= 30
+        asked.append(address[0])
+        raise ConnectionRefusedError("refused")
+
+    def many(_host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", port)) for n in range(200)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", many)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        fetched("http://mirror.example.org/", 30.0)
+    assert asked == [f"192.0.2.{n}" for n in range(http_fetch.MAX_ADDRESSES)]
+
+
+def test_a_second_address_is_asked_where_the_first_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(good) as (here, _):
+        _, _, port = here.partition(":")
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in ("127.0.0.9", "127.0.0.1")]
+        resolve = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, *a, **k: found if host == "mirror" else resolve(host, *a, **k)
+        )
+        assert fetched(f"http://mirror:{port}/") == b"good"

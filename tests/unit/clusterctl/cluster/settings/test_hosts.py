@@ -90,3 +90,19 @@ def test_ranges_that_make_more_hosts_than_any_cluster_has_are_refused_at_once(tm
     ranges = "".join(f"    gpu[0:{9000 - n}]: {{ansible_host: 10.0.0.1}}\n" for n in range(2000))
     problems = found(cluster(tmp_path, hosts=f"gpu_nodes:\n  hosts:\n{ranges}"))
     assert [line for _, line, said in problems if "more than 100000 times" in said] == [14]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu[1:3:" + "9" * 5000 + "]",
+        "gpu[" + "0" * 5000 + ":02]",
+        "g[0:9999][" + "0" * 250 + "1:1]",
+        "g" * 300,
+    ],
+    ids=["step", "first", "multiplied", "name"],
+)
+def test_a_name_longer_than_that_of_a_host_is_refused_unexpanded(tmp_path: Path, name: str) -> None:
+    assert expand(name) == []
+    problems = found(cluster(tmp_path, hosts=f"gpu_nodes:\n  hosts:\n    ? '{name}'\n    : {{}}\n"))
+    assert any("more than 253 characters" in said for _, _, said in problems)
