@@ -35,7 +35,7 @@ _OF_A_JOB = re.compile(r"^ *arguments: \{.*\b(?P<key>tolerance): (?P<number>\d+\
 _OF_RAILS = re.compile(r"(?P<key>\d+): (?P<number>0?\.\d+)")
 # Functions that plant faults: the self-test's own, not what it tests.
 _SEEDING = re.compile(r"\bInject\b|\bSeededFault\b|\bRaw\b|\braw\b|-> Evidence\b")
-_A_NUMBER = re.compile(r"\S+ -> \(\S+ \* (?:0\.5|2)\)$")
+_A_NUMBER = re.compile(r"\S+ -> \(\S+ \* (?:0\.5|2)\)(?: #\d+)?$")
 Said = Callable[[ast.expr], str]
 _NOT_MUTATED = ("CHECK", "CHECKS", "__all__")
 

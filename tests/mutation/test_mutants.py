@@ -130,6 +130,11 @@ def test_what_is_measured_is_drawn_by_its_seed_and_told_by_kind() -> None:
     )
 
 
+def test_a_limit_that_reads_as_another_one_is_a_limit_too() -> None:
+    found = [one for one in mutants(PACKAGE) if one.file == "expect/physics.py" and one.place.isupper()]
+    assert any(" #" in one.change for one in found) and {one.kind for one in found} == {"limit"}
+
+
 def test_every_mutant_has_a_name_of_its_own_and_no_python_is_broken() -> None:
     everything = mutants(PACKAGE)
     assert len({one.name for one in everything}) == len(everything) > 1000

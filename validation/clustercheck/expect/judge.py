@@ -11,7 +11,7 @@ from statistics import median
 from typing import TypeVar
 
 from clustercheck.expect import groups, peers
-from clustercheck.model import Direction, Figure, Judged, JudgedPart, Limit, Part, Verdict
+from clustercheck.model import Direction, Effect, Figure, Judged, JudgedPart, Limit, Part, Verdict
 
 MAX_PART = 1e6  # how far from a reference is told, as a part of it
 
@@ -59,7 +59,7 @@ def judge_all(
     """
     together: dict[Hashable, list[float]] = defaultdict(list)
     by_node: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    alike: dict[Hashable, Figure] = {}
+    alike: dict[Hashable, tuple[Direction, Effect]] = {}
     texts: dict[int, str] = {}
     keys: dict[K, list[Hashable]] = {}
     for subject, mine in figures.items():
@@ -70,9 +70,9 @@ def judge_all(
             together[key].append(figure.measured)
             if name is not None and figure.effect is not None:
                 by_node[key][name].append(figure.measured)
-                alike[key] = figure
+                alike[key] = figure.better, figure.effect
     equals = {key: peers.equals(values) for key, values in together.items()}
-    split = {key: pair for key, of in by_node.items() if (pair := _groups(alike[key], of)) is not None}
+    split = {key: pair for key, of in by_node.items() if (pair := _groups(*alike[key], of)) is not None}
     return {
         subject: tuple(
             judge(figure, before(subject, figure), equals[key], _faster(split.get(key), node(subject)))
@@ -82,12 +82,12 @@ def judge_all(
     }
 
 
-def _groups(figure: Figure, by_node: Mapping[str, Sequence[float]]) -> groups.TwoGroups | None:
+def _groups(
+    better: Direction, effect: Effect, by_node: Mapping[str, Sequence[float]]
+) -> groups.TwoGroups | None:
     """The two groups that the nodes are in, by the median of each node."""
-    if figure.effect is None or len(by_node) < groups.LEAST_NODES:
-        return None
     values = {name: median(measured) for name, measured in by_node.items()}
-    return groups.two_groups(values, figure.better, figure.effect.least)
+    return groups.two_groups(values, better, effect.least)
 
 
 def _faster(pair: groups.TwoGroups | None, node: str | None) -> groups.TwoGroups | None:
@@ -143,7 +143,7 @@ def _of_peers(
     figure: Figure, equals: peers.Equals | None, faster: groups.TwoGroups | None
 ) -> JudgedPart | None:
     if figure.among is not None:
-        return _among(figure)
+        return _among(figure, figure.among)
     return _slower(figure, faster) if faster is not None else _peers(figure, equals)
 
 
@@ -154,10 +154,7 @@ def _slower(figure: Figure, pair: groups.TwoGroups) -> JudgedPart:
     return _part(figure, Part.PEERS, limit, lambda _bound: f"{_said(figure)}: {pair.sentence}")
 
 
-def _among(figure: Figure) -> JudgedPart | None:
-    limit = figure.among
-    if limit is None:
-        return None
+def _among(figure: Figure, limit: Limit) -> JudgedPart:
     return _part(
         figure, Part.PEERS, limit, lambda bound: f"{_said(figure)}, {bound:.3g} expected of {limit.source}"
     )
