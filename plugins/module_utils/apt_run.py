@@ -16,6 +16,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts, quoted
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
     CODE as UNSUPPORTED_SYSTEM,
@@ -94,14 +95,22 @@ def proxies_of(params: Mapping[str, Any]) -> Proxies:
     return Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
 
 
+def mask_done(module: AnsibleModule, argv: list[str], done: tuple[int, str, str]) -> tuple[int, str, str]:
+    """What a program did, without the passwords in the module's addresses, which a proxy may say again."""
+    code, output, error = done
+    addresses = module.params.values()
+    if code != 0 or "update" in argv:  # otherwise it is data
+        output = mask_answer(output, addresses)
+    return code, output, mask_answer(error, addresses)
+
+
 @contextmanager
 def runner(module: AnsibleModule) -> Iterator[RunFull]:
     """Runs programs in apt's environment, by the proxies that the module was given."""
     with environment(proxies_of(module.params)) as variables:
 
         def run(argv: list[str]) -> tuple[int, str, str]:
-            code, output, error = module.run_command(argv, environ_update=variables)
-            return code, output, error
+            return mask_done(module, argv, module.run_command(argv, environ_update=variables))
 
         yield run
 

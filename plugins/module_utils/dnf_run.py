@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import proxies_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import mask_done, proxies_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
@@ -95,8 +95,7 @@ def dnf_runner(module: AnsibleModule, root: Path = Path("/"), view: Path | None 
 
         def run(argv: list[str]) -> tuple[int, str, str]:
             argv = [*dnf, *argv[1:]] if argv[0] == "dnf" else argv
-            code, output, error = module.run_command(argv, environ_update=variables)
-            return code, output, error
+            return mask_done(module, argv, module.run_command(argv, environ_update=variables))
 
         yield run
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import http.client
@@ -17,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 # As many as Go's client follows, and with it Docker's.
 MAX_REDIRECTS = 10
@@ -54,14 +55,29 @@ def opened(
 ) -> Any:
     """The answer to a request, whose body is still to be read: by `pieces`, and closed by the caller.
 
-    ``stalled_s`` is the longest silence. ``proxy_for`` names the proxy for a URL, for each redirect again.
+    A user and password in its address are for that host alone. ``stalled_s`` is the longest silence.
+    ``proxy_for`` names the proxy for a URL, for each redirect again.
     Raises OSError, among it urllib.error.HTTPError, http.client.HTTPException, and ValueError.
     """
+    request = _with_credentials(request)
     opener = urllib.request.build_opener(
         _Proxies(proxy_for), _Redirects(deadline), _Plain(deadline, stalled_s),
         _Secured(deadline, stalled_s, context),
     )  # fmt: skip
     return opener.open(request, timeout=deadline.left())
+
+
+def _with_credentials(request: str | urllib.request.Request) -> urllib.request.Request:
+    """The request with its address's user and password in a header, which no redirect gets."""
+    made = urllib.request.Request(request) if isinstance(request, str) else request  # noqa: S310
+    parts = urlsplit(made.full_url)
+    userinfo, there, host = parts.netloc.rpartition("@")
+    if there:
+        user, _, password = userinfo.partition(":")
+        made.full_url = urlunsplit(parts._replace(netloc=host))
+        pair = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        made.add_unredirected_header("Authorization", f"Basic {pair}")
+    return made
 
 
 def pieces(answer: Any, deadline: Deadline, max_bytes: int) -> Iterator[bytes]:

@@ -70,6 +70,12 @@ def mask_forms(text: str, forms: Iterable[str], mask: str = MASK) -> str:
     return text
 
 
+def mask_answer(text: str, addresses: Iterable[Any]) -> str:
+    """What a server or program says, without the passwords of these addresses; other values do not count."""
+    forms = {form for one in addresses if isinstance(one, str) for form in forms_in_url(one)}
+    return mask_forms(mask_urls(text), forms)
+
+
 def mask_values(value: Any, name: str = "") -> Any:
     """Settings with URLs masked, and values whose name says that they are secret."""
     if isinstance(value, dict):

@@ -25,6 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import environment
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened
 from ansible_collections.clusterctl.cluster.plugins.module_utils.kubernetes_node import trace_of_kubelet
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvlink_fabric import nvswitch_bridges
 from ansible_collections.clusterctl.cluster.plugins.module_utils.package_managers import APT, DNF
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm, rpm_packages
@@ -93,7 +94,8 @@ def unreachable(urls: list[str], proxies: Proxies) -> dict[str, str]:
         except urllib.error.HTTPError as error:
             return f"HTTP {error.code}"
         except (OSError, ValueError, http.client.HTTPException) as error:
-            return str(getattr(error, "reason", error))
+            # Its reason may be the word of a server or proxy.
+            return mask_answer(str(getattr(error, "reason", error)), (url, proxies.http, proxies.https))
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         reasons = zip(urls, pool.map(why, urls))  # noqa: B905 - Python 3.9

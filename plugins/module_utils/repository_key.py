@@ -14,7 +14,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer, mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import (
     LARGEST,
     UnusableKeyError,
@@ -104,8 +104,9 @@ def get_key(module: AnsibleModule, proxies: Proxies) -> bytes:
         return read_key(module.params, proxies)
     except (OSError, ValueError) as error:
         url = key_address(module.params)
+        reason = mask_answer(str(error), module.params.values())
         module.fail_json(
-            msg=f"The repository's key cannot be read from {mask_urls(url)}: {mask_urls(str(error))}. "
+            msg=f"The repository's key cannot be read from {mask_urls(url)}: {reason}. "
             "Check the repository URL, and that this host reaches it (site_http_proxy, site_no_proxy).",
             code="packages.source-down",
         )

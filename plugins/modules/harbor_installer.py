@@ -18,7 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
     replace_file,
@@ -232,8 +232,9 @@ def main() -> None:
             RefusedError, tarfile.TarError, OSError, EOFError, ValueError, http.client.HTTPException
         ) as error:  # fmt: skip
             archive.unlink(missing_ok=True)
+            reason = mask_answer(str(error), options.values())
             module.fail_json(
-                msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "
+                msg=f"Harbor's installer was not unpacked: {reason}. Nothing of it was kept; "
                 "see that harbor_installer_url is reached, and that sha256 and harbor_version fit it.",
                 code="harbor.installer",
             )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import apt_run
+from ansible_collections.clusterctl.cluster.plugins.module_utils import apt_run, dnf_run
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 
 SECRET = "http://site:canary@proxy:3128"
@@ -35,6 +38,20 @@ def test_a_proxys_password_is_in_a_file_of_ours_alone_and_not_in_the_environment
         assert "canary" not in str(environment)
         assert environment["no_proxy"] == "depot,.example.org"
     assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("runner", [apt_run.runner, dnf_run.dnf_runner], ids=["apt", "dnf"])
+def test_what_a_proxy_says_again_of_its_password_is_masked(runner: Any) -> None:
+    words = f"Err: 407 {SECRET} canary {base64.b64encode(b'site:canary').decode()}\n"
+    addresses = {"http_proxy": SECRET, "https_proxy": "", "no_proxy": ""}
+    answers = {"update": (0, words, words), "install": (1, words, words), "show": (0, "canary\n", words)}
+    module = SimpleNamespace(params=addresses, run_command=lambda argv, **_: answers[argv[-1]])
+    with runner(module) as run:
+        for name in ("update", "install"):
+            assert run(["x", name])[1:] == ("Err: 407 http://***@proxy:3128 *** ***\n",) * 2
+        # What is read of a program that succeeds is as it is.
+        assert run(["x", "show"])[1] == "canary\n"
+        assert "canary" not in run(["x", "show"])[2]
 
 
 @pytest.mark.parametrize(

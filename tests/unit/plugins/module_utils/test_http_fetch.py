@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
 import socket
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -32,6 +34,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
     harbor_installer,
 )
+from tests.support.called_module import called
 from tests.support.hostile_server import dripping, endless_handshake
 
 BYTES_S = 0.02
@@ -211,6 +214,63 @@ def test_whom_a_proxy_redirects_to_never_gets_the_proxys_password() -> None:
         assert fetched("http://mirror.example.org/", proxy_for=lambda url: proxies.get(url, "")) == b"good"
         assert first[0]["Proxy-Authorization"]
         assert asked[0]["Proxy-Authorization"] is None
+
+
+def test_a_password_in_an_address_is_for_that_host_alone() -> None:
+    with server(good) as (end, asked), server(redirect(f"http://{end}/")) as (start, first):
+        assert fetched(f"http://depot:p%40ss@{start}/") == b"good"
+        sent = base64.b64encode(b"depot:p@ss").decode()
+        assert (first[0]["Authorization"], first[0]["Host"]) == (f"Basic {sent}", start)
+        assert asked[0]["Authorization"] is None
+
+
+class Refused(Exception):
+    """Where a module ends, with what it says."""
+
+
+class Module(SimpleNamespace):
+    check_mode = False
+
+    def fail_json(self, **words: Any) -> None:
+        raise Refused(str(words))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_what_a_proxy_says_again_of_passwords_is_masked(
+    scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def repeat(handler: BaseHTTPRequestHandler) -> None:
+        sent = " ".join(str(handler.headers[name]) for name in ("Proxy-Authorization", "Authorization"))
+        handler.wfile.write(f"HTTP/1.1 407 no {sent} Pr0xyS3cret D3potS3cret\r\n\r\n".encode())
+        handler.close_connection = True
+
+    with server(repeat) as (here, asked):
+        proxy = f"http://site:Pr0xyS3cret@{here}"
+        proxies = Proxies(proxy, proxy)
+        url = f"{scheme}://depot:D3potS3cret@depot.example.org/key.asc"
+        names = {"http_proxy": proxy, "https_proxy": proxy}
+        with pytest.raises(Refused) as caught:
+            params = {**names, "key_url": url, "keyring_package_url": ""}
+            repository_key.get_key(cast("Any", Module(params=params)), proxies)
+        installer = {
+            **names, "url": url, "archive": str(tmp_path / "h.tgz"), "sha256": "0" * 64, "version": "v2.15.2",
+            "directory": str(tmp_path),
+        }  # fmt: skip
+        found = called(harbor_installer, installer, tmp_path, capsys)
+        said = [str(caught.value), found["msg"], unreachable([url], proxies)[url]]
+        assert len(asked) == 3
+    assert all("407" in one for one in said)
+    for secret in ("S3cret", base64.b64encode(b"site:Pr0xyS3cret").decode()):
+        assert not any(secret in one for one in said)
+
+
+def test_an_address_that_cannot_be_parsed_says_no_password(tmp_path: Path) -> None:
+    url = "https://depot:D3potS3cret@127.0.0.1:port/"
+    with pytest.raises(Refused) as caught:
+        params = {"key_url": url, "keyring_package_url": ""}
+        repository_key.get_key(cast("Any", Module(params=params)), Proxies())
+    assert "port" in str(caught.value)
+    assert "S3cret" not in str(caught.value) + unreachable([url], Proxies())[url]
 
 
 def test_nothing_else_on_nodes_opens_an_address(repository: Path) -> None:
