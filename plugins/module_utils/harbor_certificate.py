@@ -12,11 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor, HarborError
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import open_below, replacing_below
 
 # Harbor's containers run as this user, whatever the host calls it.
 OWNER = (10000, 10000)
 MODE = 0o600
+
+
+# Below Harbor's data; a certificate with its chain has some kB.
+SHOWN = "secret/cert"
+LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file that the proxy reads: its SHA-256, empty where it is none, and whether it can read it."""
+
+    digest: str
+    is_harbors: bool
 
 
 @dataclass(frozen=True)
@@ -28,10 +41,19 @@ class Declared:
     data_dir: Path
 
     @property
-    def copies(self) -> list[tuple[Path, Path]]:
-        """Each file with the one that the proxy reads."""
-        shown = self.data_dir / "secret/cert"
-        return [(self.certificate, shown / "server.crt"), (self.key, shown / "server.key")]
+    def copies(self) -> list[tuple[Path, str]]:
+        """Each file with the one that the proxy reads, below the directory of data."""
+        return [(self.certificate, f"{SHOWN}/server.crt"), (self.key, f"{SHOWN}/server.key")]
+
+    def copy(self, inside: str) -> Copy:
+        """What lies there. Harbor's containers may write there, links and pipes as well."""
+        try:
+            with open_below(self.data_dir, inside) as stream:
+                status = os.fstat(stream.fileno())
+                owner = (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
+                return Copy(hashlib.sha256(stream.read(LARGEST)).hexdigest(), owner == (*OWNER, MODE))
+        except OSError:
+            return Copy("", True)
 
 
 def digest(path: Path) -> str:
@@ -56,9 +78,10 @@ def served(harbor: Harbor) -> str:
 
 def why_put(declared: Declared, shown: str) -> str:
     """Why the declared one is to be put in place; empty where it is there, can be read, and is ``shown``."""
-    if any(digest(ours) != digest(theirs) for ours, theirs in declared.copies):
+    copies = [(digest(ours), declared.copy(theirs)) for ours, theirs in declared.copies]
+    if any(ours != theirs.digest for ours, theirs in copies):
         return "it was renewed"
-    if any(theirs.is_file() and not _is_harbors(theirs) for _, theirs in declared.copies):
+    if not all(theirs.is_harbors for _, theirs in copies):
         return "Harbor's proxy could not read it at its next start"
     if shown and declared.certificate.is_file() and shown != fingerprint(declared.certificate):
         return "Harbor's proxy still shows another one"
@@ -67,11 +90,9 @@ def why_put(declared: Declared, shown: str) -> str:
 
 def put(declared: Declared) -> None:
     """Write it where Harbor's proxy reads it. Raises OSError."""
+    root = (os.geteuid(), os.getegid())
     for ours, theirs in declared.copies:
-        replace_file(theirs, ours.read_bytes(), MODE)
-        os.chown(theirs, *OWNER)
-
-
-def _is_harbors(path: Path) -> bool:
-    status = path.stat()
-    return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (*OWNER, MODE)
+        with replacing_below(declared.data_dir, theirs, MODE, owner=OWNER, makers=root) as stream:
+            stream.write(ours.read_bytes())
+            stream.flush()
+            os.fsync(stream.fileno())

@@ -25,6 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept imp
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
     open_below,
+    replacing_below,
     sha256_of,
     sha256_of_stream,
 )
@@ -101,19 +102,16 @@ def can_link(directory: Path) -> bool:
 def put_back(backup: Path, data_dir: Path) -> int:
     """Write what is kept into a data volume, each file whole or not at all, with its owner; bytes written."""
     total = 0
+    data_dir.mkdir(parents=True, exist_ok=True)
     for one in read_files(backup):
-        place = data_dir / one.path
-        _make_parents(place.parent, data_dir, one)
-        temporary = place.with_name(f".{place.name}.new")
-        # Harbor's containers may write there: what lies there under that name is not written into.
-        temporary.unlink(missing_ok=True)
-        # Root's alone from the start: who may read it afterwards is set once it is whole.
-        with open_below(backup / DATA, one.path) as source, open(temporary, "xb", opener=private) as target:
+        # No file of Harbor's is a program that runs as its owner.
+        owner, mode = (one.uid, one.gid), one.mode & 0o777
+        # Harbor's containers may write there, and in the directories that are made.
+        with (
+            open_below(backup / DATA, one.path) as source,
+            replacing_below(data_dir, one.path, mode, owner=owner, makers=owner) as target,
+        ):
             shutil.copyfileobj(source, target, CHUNK)
-            os.fchown(target.fileno(), one.uid, one.gid)
-            # No file of Harbor's is a program that runs as its owner.
-            os.fchmod(target.fileno(), one.mode & 0o777)
-        temporary.replace(place)
         total += one.size
     return total
 
@@ -180,14 +178,3 @@ def _copy_stream(reading: BinaryIO, target: Path) -> str:
 def private(path: str, flags: int) -> int:
     """Open a file that is made for its owner alone; for `open`."""
     return os.open(path, flags, 0o600)
-
-
-def _make_parents(directory: Path, root: Path, one: Kept) -> None:
-    for parent in [*reversed(directory.relative_to(root).parents), directory.relative_to(root)]:
-        place = root / parent
-        # A container may have put it there, to have files written where it leads.
-        if place.is_symlink() and place.lstat().st_uid != 0:
-            raise OSError(errno.ELOOP, "it is a link that is not root's", str(place))
-        if not place.is_dir():
-            place.mkdir(parents=True)
-            os.chown(place, one.uid, one.gid)

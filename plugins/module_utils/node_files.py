@@ -10,6 +10,8 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,21 +42,63 @@ def open_below(root: Path, inside: str) -> BinaryIO:
 
     Raises OSError.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     *above, name = Path(inside).parts
-    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in above:
-            below = os.open(part, flags | os.O_DIRECTORY, dir_fd=place)
-            os.close(place)
-            place = below
-        stream = os.fdopen(os.open(name, flags | os.O_NONBLOCK, dir_fd=place), "rb")
-    finally:
-        os.close(place)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with _directory_below(root, above) as place:
+        stream = os.fdopen(os.open(name, flags, dir_fd=place), "rb")
     if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return stream
     stream.close()
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(root / inside))
+
+
+@contextmanager
+def replacing_below(
+    root: Path, inside: str, mode: int, *, owner: tuple[int, int], makers: tuple[int, int]
+) -> Iterator[BinaryIO]:
+    """What is written takes the place of a file there once the block ends, through no link of others.
+
+    It is root's alone until then. Directories that are missing are made, and are the makers'. Raises OSError.
+    """
+    *above, name = Path(inside).parts
+    temporary = f".{name}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _directory_below(root, above, makers) as place:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=place)
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=place), "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fchown(stream.fileno(), *owner)
+                os.fchmod(stream.fileno(), mode)
+            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=place)
+            raise
+
+
+@contextmanager
+def _directory_below(root: Path, parts: Sequence[str], owner: tuple[int, int] | None = None) -> Iterator[int]:
+    """A directory as a descriptor, which stays what it is whatever is put in its place; made for an owner."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    place = os.open(root, flags)
+    try:
+        for part in parts:
+            made = False
+            if owner:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=place)
+                    made = True
+            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = below
+            if made and owner:
+                os.fchown(place, *owner)
+        yield place
+    finally:
+        os.close(place)
 
 
 def free_bytes(path: Path) -> int:

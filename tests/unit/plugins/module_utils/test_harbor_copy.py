@@ -15,7 +15,11 @@ from shutil import copyfileobj
 from typing import BinaryIO
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy, harbor_dump
+from ansible_collections.clusterctl.cluster.plugins.module_utils import (
+    harbor_certificate,
+    harbor_copy,
+    harbor_dump,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import open_below, sha256_of
 
@@ -309,5 +313,49 @@ def test_nothing_comes_back_through_a_link_that_a_container_made(volume: Volume)
     link.symlink_to(volume.root / "elsewhere")
     if os.getuid() == 0:
         os.chown(link, 10_000, 10_000, follow_symlinks=False)
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         harbor_copy.put_back(volume.root / "backup", volume.data)
+
+
+def test_a_directory_that_becomes_a_link_meanwhile_is_not_written_through(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns what is restored may exchange it while the rest is."""
+    volume.copy("backup")
+    outside = volume.root / "outside"
+    outside.mkdir()
+    (volume.root / "new").mkdir()
+
+    def exchange(source: BinaryIO, target: BinaryIO, length: int) -> None:
+        copyfileobj(source, target, length)
+        keys = volume.root / "new/secret/keys"
+        keys.rename(volume.root / "new/secret/old")
+        keys.symlink_to(outside)
+
+    monkeypatch.setattr(harbor_copy.shutil, "copyfileobj", exchange)
+    harbor_copy.put_back(volume.root / "backup", volume.root / "new")
+    assert not list(outside.iterdir())
+    assert (volume.root / "new/secret/old/secretkey").read_bytes() == b"0123456789abcdef"
+
+
+def test_owners_are_never_set_by_path(monkeypatch: pytest.MonkeyPatch, volume: Volume) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("by path")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    volume.copy("backup")
+    harbor_copy.put_back(volume.root / "backup", volume.root / "new")
+    for name in ("tls.crt", "tls.key"):
+        (volume.root / name).write_text(name)
+    monkeypatch.setattr(harbor_certificate, "OWNER", (os.getuid(), os.getgid()))
+    declared = harbor_certificate.Declared(volume.root / "tls.crt", volume.root / "tls.key", volume.data)
+    outside = volume.root / "outside"
+    outside.write_text("the host's")
+    shown = volume.data / "secret/cert"
+    shown.mkdir()
+    (shown / "server.key").symlink_to(outside)
+    os.mkfifo(shown / "server.crt")
+    assert harbor_certificate.why_put(declared, "") == "it was renewed"
+    harbor_certificate.put(declared)
+    assert harbor_certificate.why_put(declared, "") == ""
+    assert ((shown / "server.key").read_text(), outside.read_text()) == ("tls.key", "the host's")
