@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import traceback
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from clusterctl.cluster.access import Passwords, read_password
+from clusterctl.cluster.access import LONGEST_BYTES, Passwords, read_password
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.secret_text import new_secret, read_secret_file
@@ -82,6 +83,11 @@ def test_what_is_written_and_sent_is_the_secret_itself(tmp_path: Path) -> None:
     assert kept.robot("push")["secret"] == made
     assert kept.has_password_file("push")
     assert not kept.has_password_file("another")
+
+
+def test_a_line_without_end_on_standard_input_is_read_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("x" * 100_000))
+    assert len(read_password("-").get_secret_value()) == LONGEST_BYTES
 
 
 @pytest.mark.parametrize("source", ["²", "٣", "1" * 30, "a\0b"])
