@@ -266,9 +266,12 @@ class NodeEvidence:
         doubts = [f"{CANNOT_TELL_BUSY}: {', '.join(map(str, unknown))}"] if unknown else []
         return one_line("; ".join([*map(str, reasons), *doubts]), MAX_BUSY)
 
-    @property
+    @cached_property
     def simulated(self) -> bool:
-        """Whether this node's devices say that they are simulated: the driver's program, else its module."""
+        """Whether this node's devices say that they are simulated: the driver's program, else its module.
+
+        Each result asks; what the program prints may be megabytes.
+        """
         if isinstance(self._smi, SmiLog):
             return self._smi.simulated
         record = self.raw.get("nvidia_smi")
