@@ -4,17 +4,24 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK, sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    CHUNK,
+    open_below,
+    sha256_of,
+    sha256_of_stream,
+)
 
 MANIFEST = "manifest.json"
 FILES = "files.jsonl"
@@ -30,6 +37,10 @@ BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
 # What pg_dump ends with: a dump that was interrupted lacks it.
 DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
+# A registry of a million blobs has a list of 250 MB. Harbor's own directories are 10 deep, names aside.
+MAX_FILES_BYTES, MAX_MANIFEST_BYTES, MAX_DEPTH = 1 << 30, 1 << 20, 100
+# What a manifest must say.
+TEXTS = ("version", "database", "files_sha256", "database_sha256")
 # Of a user or group, as the kernel numbers them.
 MAX_OWNER = (1 << 32) - 1
 
@@ -67,6 +78,9 @@ def files_of(root: Path) -> Iterator[Path]:
     """Every ordinary file below the kept directories of a data volume, by name."""
     for name in KEPT:
         for place, directories, names in os.walk(root / name):
+            # Harbor's containers may nest them, and until Python 3.11 os.walk calls itself for each.
+            if len(Path(place).parts) > len(root.parts) + MAX_DEPTH:
+                raise OSError(errno.ENAMETOOLONG, f"directories are nested more than {MAX_DEPTH} deep", place)
             directories.sort()
             for one in sorted(names):
                 path = Path(place, one)
@@ -93,8 +107,23 @@ def write_files(backup: Path, files: list[Kept]) -> None:
 def read_files(backup: Path) -> list[Kept]:
     """The list of what was kept. Raises OSError or ValueError where it cannot be read, or has a path
     that leads elsewhere: whoever can write where backups lie can write their lists, too."""
-    text = (backup / FILES).read_text(encoding="utf-8")
-    return [_read_kept(json.loads(line)) for line in text.splitlines()]
+    return [_read_kept(_parsed(line)) for line in _read(backup, FILES, MAX_FILES_BYTES).splitlines()]
+
+
+def _read(backup: Path, name: str, max_bytes: int) -> str:
+    """A document of a backup, which is an ordinary file. Raises OSError or ValueError."""
+    with open_below(backup, name) as stream:
+        found = stream.read(max_bytes + 1)
+    if len(found) > max_bytes:
+        raise ValueError(f"{name} has more than {max_bytes} bytes")
+    return found.decode()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def _read_kept(found: Any) -> Kept:
@@ -128,8 +157,9 @@ def write_manifest(backup: Path, record: dict[str, Any]) -> None:
 
 def read_manifest(backup: Path) -> dict[str, Any]:
     """What a backup says of itself. Raises OSError or ValueError."""
-    found = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    found = _parsed(_read(backup, MANIFEST, MAX_MANIFEST_BYTES))
+    is_known = isinstance(found, dict) and found.get("schema") == SCHEMA
+    if not is_known or not all(isinstance(found.get(name), str) for name in TEXTS):
         raise ValueError(f"{backup / MANIFEST} is of another kind than this program reads")
     return found
 
@@ -138,10 +168,10 @@ def whole_dump(path: Path) -> bool:
     """Whether a dump unpacks completely, and ends as a whole one does."""
     tail = b""
     try:
-        with gzip.open(path, "rb") as stream:
+        with open_below(path.parent, path.name) as packed, gzip.open(packed, "rb") as stream:
             while chunk := stream.read(CHUNK):
                 tail = (tail + chunk)[-TAIL:]
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False
     return DUMPED in tail
 
@@ -151,26 +181,39 @@ def wrong(backup: Path) -> list[str]:
     try:
         manifest = read_manifest(backup)
         files = read_files(backup)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         return [f"{backup.name} cannot be read: {error}"]
     found = []
-    if sha256_of(backup / FILES) != manifest["files_sha256"]:
+    if _digest(backup, FILES) != manifest["files_sha256"]:
         found.append(f"{FILES} was changed")
     if manifest["database"] == "own":
-        dump = backup / DUMP
-        if not dump.is_file() or sha256_of(dump) != manifest["database_sha256"]:
+        if _digest(backup, DUMP) != manifest["database_sha256"]:
             found.append(f"{DUMP} is gone or was changed")
-        elif not whole_dump(dump):
+        elif not whole_dump(backup / DUMP):
             found.append(f"{DUMP} is not a whole dump")
     if not any(one.path == KEY_FILE for one in files):
         found.append(f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again")
     for one in files:
-        place = backup / DATA / one.path
-        if not place.is_file():
-            found.append(f"{one.path} is gone")
-        elif place.stat().st_size != one.size or sha256_of(place) != one.sha256:
+        try:
+            # As a restore opens it, which refuses links.
+            with open_below(backup / DATA, one.path) as stream:
+                size, digest = os.fstat(stream.fileno()).st_size, sha256_of_stream(stream)
+        except OSError as error:
+            is_gone = isinstance(error, FileNotFoundError)
+            found.append(f"{one.path} " + ("is gone" if is_gone else f"cannot be read: {error.strerror}"))
+            continue
+        if (size, digest) != (one.size, one.sha256):
             found.append(f"{one.path} was changed")
     return found
+
+
+def _digest(backup: Path, name: str) -> str:
+    """SHA-256 of an ordinary file; empty where it is none."""
+    try:
+        with open_below(backup, name) as stream:
+            return sha256_of_stream(stream)
+    except OSError:
+        return ""
 
 
 def prune(directory: Path, keep: int) -> list[str]:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 JOBS = "/root/.clusterctl/async"
@@ -18,12 +20,24 @@ def living_jobs(proc: Path = Path("/proc")) -> set[str]:
         if not entry.name.isdigit():
             continue
         try:
+            if not _is_ours(entry):
+                continue
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has just ended
         if any(b"async_wrapper" in argument for argument in arguments[:4]):
             found.update(a.decode(errors="replace") for a in arguments if a[:1] == b"j" and a[1:].isdigit())
     return found
+
+
+def _is_ours(process: Path) -> bool:
+    """Whether this user started it: arguments are free to choose, also those of sudo, which root runs."""
+    if process.stat().st_uid != os.geteuid():
+        return False
+    try:
+        return not (process / "exe").stat().st_mode & stat.S_ISUID
+    except FileNotFoundError:  # of the kernel
+        return True
 
 
 def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:

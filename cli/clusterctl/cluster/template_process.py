@@ -23,6 +23,9 @@ CPU_LIMIT_S = 2  # an honest one takes a thousandth
 TIME_LIMIT_S = 60.0
 EXIT_LIMIT_S = 5.0  # of a process that has closed its output
 MAX_ANSWER_BYTES = 16 << 20
+# As deep as YAML may be.
+MAX_DEPTH = 64
+TOO_DEEP = f"its value is nested more than {MAX_DEPTH} deep"
 LENGTH = struct.Struct("!I")
 CHUNK_BYTES = 1 << 16
 # Of the whole inventory, the same for all its hosts: sent once.
@@ -159,7 +162,12 @@ class TemplateProcess:
         (length,) = LENGTH.unpack(self._read(LENGTH.size))
         if length > MAX_ANSWER_BYTES:
             raise ValueError(f"its value has more than {MAX_ANSWER_BYTES} bytes")
-        frame: dict[str, Any] = json.loads(self._read(length))
+        try:
+            frame: dict[str, Any] = json.loads(self._read(length))
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
+        if _is_deep(frame):
+            raise ValueError(TOO_DEEP)
         return frame
 
     def _read(self, size: int) -> bytes:
@@ -179,6 +187,21 @@ class TemplateProcess:
             raise EOFError
         number: int = getattr(self._process, name).fileno()
         return number
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and mappings are nested too deep for who walks through them."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 PROCESS = TemplateProcess()

@@ -29,7 +29,7 @@ from clusterctl.registry.harbor.vault import now
 @click.option("--all", "every", is_flag=True, help="All declared robots.")
 @click.option(
     "--expiring",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 36500),
     metavar="DAYS",
     help="Robots that expire within this many days, or have expired.",
 )

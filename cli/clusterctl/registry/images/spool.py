@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.directory import state_access
-from clusterctl.cluster.trust import find_objection_to_state
+from clusterctl.cluster.trust import find_objection_to_state, require_trusted_place
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.oci.client import PIECE, Registry
 from clusterctl.registry.oci.errors import RegistryError, stopped
@@ -29,6 +29,7 @@ from clusterctl.runs.store import now
 
 JOURNAL = "journal.jsonl"
 PART = ".part"
+INSTEAD = "Name a directory of your own with --spool"
 # A blob, one on its way, a bundle's note of one, or the journal.
 _OURS = re.compile(r"[0-9a-f]{64}(\.[a-z]+)?|journal\.jsonl")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
@@ -47,9 +48,12 @@ class Spool:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep it to this process. Raises ClusterctlError (``images.held``)."""
+        """Keep it to this process, made where it is not there: one that nobody else can write or exchange.
+
+        Raises ClusterctlError (``cluster.not-trusted``, ``images.held``).
+        """
         with state_access():
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root = require_trusted_place(self.root, INSTEAD, make=True)
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             try:

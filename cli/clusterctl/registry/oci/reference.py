@@ -17,7 +17,9 @@ LAST_PORT = 65535
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests
-REPOSITORY = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*", re.ASCII)
+REPOSITORY = re.compile(
+    r"(?=.{1,255}\Z)[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*", re.ASCII
+)
 # Labels of a name in DNS have 1 to 63 letters.
 HOST = re.compile(
     r"((?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*(?<!-)|\[[0-9a-fA-F:]+\])(:(?P<port>[0-9]{1,5}))?",
@@ -68,7 +70,7 @@ def parse(text: str) -> Reference:
     wrong = _wrong(registry, path, tag if colon else None, digest if "@" in text else None)
     if wrong:
         raise ClusterctlError(
-            f"{text!r} is not a name of an image: {wrong}",
+            f"{text[:300]!r} is not a name of an image: {wrong}",
             code="images.reference",
             hint="For example: docker.io/paddlepaddle/paddle:3.3.1-gpu-cuda12.9-cudnn9.9",
         )
@@ -94,9 +96,9 @@ def is_this_machine(host: str) -> bool:
 def _wrong(registry: str, path: str, tag: str | None, digest: str | None) -> str:
     host = HOST.fullmatch(registry)
     if not host or int(host["port"] or 0) > LAST_PORT:
-        return f"{registry!r} is not a host"
+        return f"{registry[:300]!r} is not a host"
     if not REPOSITORY.fullmatch(path):
-        return f"{path!r} is not a path (small letters, digits, and . _ - between them)"
+        return f"{path[:300]!r} is not a path (at most 255 small letters, digits, and . _ - between them)"
     if tag is not None and not TAG.fullmatch(tag):
         return f"{tag!r} is not a tag"
     if digest is not None and not DIGEST.fullmatch(digest):

@@ -105,6 +105,14 @@ def test_an_answer_that_is_too_long_is_not_read(process: TemplateProcess) -> Non
     assert value("{{ 1 + 1 }}") == 2
 
 
+@pytest.mark.parametrize("levels", [2, 15, 16])
+def test_a_value_that_is_nested_too_deep_is_a_refusal(process: TemplateProcess, levels: int) -> None:
+    """Whatever walks through it would not end as an error of the template."""
+    names = {f"v{n}": "{{ " + "[" * 61 + f"v{n + 1}" + "]" * 61 + " }}" for n in range(levels)}
+    assert "nested" in refusal("{{ v0 }}", **names, **{f"v{levels}": 1})
+    assert value("{{ [[1]] }}") == [[1]]
+
+
 def test_a_process_that_was_killed_is_started_again(process: TemplateProcess) -> None:
     assert value("{{ 1 }}") == 1
     assert process._process is not None

@@ -9,7 +9,9 @@ import json
 import os
 import stat
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
@@ -359,3 +361,69 @@ def test_owners_are_never_set_by_path(monkeypatch: pytest.MonkeyPatch, volume: V
     harbor_certificate.put(declared)
     assert harbor_certificate.why_put(declared, "") == ""
     assert ((shown / "server.key").read_text(), outside.read_text()) == ("tls.key", "the host's")
+
+
+def sealed(volume: Volume) -> Path:
+    """A whole backup."""
+    volume.copy("backup")
+    backup = volume.root / "backup"
+    with gzip.open(backup / kept.DUMP, "wb") as stream:
+        stream.write(kept.DUMPED)
+    kept.write_manifest(backup, {"version": "v2.15.2", "database": "own"})
+    assert kept.wrong(backup) == []
+    return backup
+
+
+def rewritten(backup: Path, **more: object) -> None:
+    manifest = json.loads((backup / kept.MANIFEST).read_text()) | more
+    text = json.dumps({name: value for name, value in manifest.items() if value is not None})
+    (backup / kept.MANIFEST).write_text(text)
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: (b / kept.FILES).write_text("[" * 200_000),
+        lambda b: (b / kept.MANIFEST).write_text("[" * 200_000),
+        lambda b: (b / kept.MANIFEST).write_text(" " * (kept.MAX_MANIFEST_BYTES + 1)),
+        *(partial(rewritten, **{name: None}) for name in kept.TEXTS),
+        partial(rewritten, version=3),
+        *(lambda b, n=name: as_pipe(b / n) for name in (kept.FILES, kept.MANIFEST, kept.DUMP)),
+        *(lambda b, n=name: as_link(b / n) for name in (kept.FILES, kept.MANIFEST, kept.DUMP)),
+        lambda b: as_pipe(b / kept.DATA / kept.KEY_FILE),
+        lambda b: as_link(b / kept.DATA / kept.KEY_FILE),
+    ],
+)
+def test_a_backup_of_any_form_is_told_to_be_wrong(volume: Volume, change: Callable[[Path], object]) -> None:
+    """And no pipe keeps who verifies it waiting."""
+    backup = sealed(volume)
+    change(backup)
+    assert kept.wrong(backup)
+
+
+def test_a_dump_that_does_not_unpack_is_not_whole(volume: Volume) -> None:
+    dump = sealed(volume) / kept.DUMP
+    raw = bytearray(dump.read_bytes())
+    raw[-40:-12] = bytes(byte ^ 0xFF for byte in raw[-40:-12])
+    dump.write_bytes(raw)
+    assert not kept.whole_dump(dump)
+
+
+def test_directories_that_are_nested_too_deep_end_a_backup_with_an_error(volume: Volume) -> None:
+    place = volume.data / "registry"
+    place.mkdir()
+    for _ in range(kept.MAX_DEPTH + 1):
+        place /= "d"
+        place.mkdir()
+    with pytest.raises(OSError, match="nested more than"):
+        list(kept.files_of(volume.data))

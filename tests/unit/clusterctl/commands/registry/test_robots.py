@@ -45,6 +45,7 @@ def test_rotate_makes_the_old_secret_void_and_counts_the_life_from_today(site: P
     assert (logs_in(harbor, old), logs_in(harbor, new)) == (401, 200)
     assert call(site, "apply", "--yes").stdout == "nothing to do\n"
     assert call(site, "rotate", "--expiring", "7", "--yes").stdout == "nothing to do\n"
+    assert "is not in the range" in str(call(site, "rotate", "--expiring", "3000000", "--yes").exception)
 
 
 def test_a_robot_that_is_refused_is_found_by_logging_in_as_it(site: Path, harbor: StandIn) -> None:

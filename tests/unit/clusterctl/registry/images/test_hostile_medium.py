@@ -264,6 +264,17 @@ def test_a_part_on_its_way_is_no_link_also_where_one_is_made_meanwhile(
     assert mine.read_text() == "mine"
 
 
+def test_a_spool_that_others_could_exchange_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "spool"
+    place.mkdir()
+    place.chmod(0o777)
+    for spool in (Spool(place), Spool(place / "below")):
+        with pytest.raises(ClusterctlError) as refused, spool.held():
+            pass
+        assert refused.value.code == "cluster.not-trusted"
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", [INCOMING, PARTS])
 def test_a_directory_of_a_bundle_that_is_a_link_is_refused(name: str, source: Source, tmp_path: Path) -> None:
     usb, outside = tmp_path / "usb", tmp_path / "outside"

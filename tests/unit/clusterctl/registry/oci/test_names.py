@@ -26,6 +26,15 @@ A = f"sha256:{'a' * 64}"
 B = f"sha256:{'b' * 64}"
 
 
+@pytest.mark.parametrize("path", ["x" * 256, "x" * 70_000, "a/" * 200 + "a"])
+def test_a_path_that_no_registry_takes_is_no_name(path: str) -> None:
+    with pytest.raises(ClusterctlError) as refused:
+        parse(f"ghcr.io/{path}:1")
+    assert refused.value.code == "images.reference"
+    assert len(str(refused.value)) < 1000
+    assert parse(f"ghcr.io/{'x' * 255}:1").repository == "x" * 255
+
+
 @pytest.mark.parametrize(
     ("text", "registry", "repository", "wanted"),
     [
