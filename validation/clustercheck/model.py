@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clustercheck.parse.python39 import SLOTS, StrEnum
+from clustercheck.parse.python39 import SLOTS, StrEnum, record
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -121,7 +121,7 @@ class Effect:
     source: str
 
 
-@dataclass(frozen=True, **SLOTS)
+@record(frozen=True, **SLOTS)
 class Figure:
     """One measurement and what is known of its limits. Raises CannotReadError where it is not a number.
 
@@ -188,7 +188,7 @@ class JudgedPart:
         return self.limit / kept if kept > 0 else 0.0
 
 
-@dataclass(frozen=True, **SLOTS)
+@record(frozen=True, **SLOTS)
 class Judged:
     """A figure with the answers to those of the four questions that could be asked."""
 
@@ -198,10 +198,13 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """Beyond physics the measurement is wrong, and nothing is judged; else any part may fail it."""
-        verdicts = {part.verdict for part in self.parts}
-        if Verdict.NOT_RUN in verdicts:
-            return Verdict.NOT_RUN
-        return Verdict.FAIL if Verdict.FAIL in verdicts else Verdict.PASS
+        worst = Verdict.PASS
+        for part in self.parts:
+            if part.verdict is Verdict.NOT_RUN:
+                return Verdict.NOT_RUN
+            if part.verdict is Verdict.FAIL:
+                worst = Verdict.FAIL
+        return worst
 
     @property
     def because(self) -> str:
@@ -217,7 +220,7 @@ class Judged:
         return min(failed or below, key=lambda part: part.margin, default=None)
 
 
-@dataclass(frozen=True, **SLOTS)
+@record(frozen=True, **SLOTS)
 class Result:
     """One check's verdict on one subject.
 

@@ -174,6 +174,11 @@ class ClusterSpec:
         return replace(self, framework=framework, nodes=nodes)
 
     @cached_property
+    def in_use(self) -> tuple[NodeSpec, ...]:
+        """The nodes that are not excluded."""
+        return tuple(node for node in self.nodes if not node.excluded)
+
+    @cached_property
     def _settings(self) -> Mapping[str, NodeSettings]:
         return {node.name: node.settings for node in self.nodes if node.settings is not None}
 

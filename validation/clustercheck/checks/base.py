@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import marshal
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from clustercheck.expect.sentence import what_is_wrong
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.bounded import cut
 from clustercheck.parse.plain_text import one_line, shortened
-from clustercheck.parse.python39 import SLOTS
+from clustercheck.parse.python39 import SLOTS, record
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
@@ -34,7 +33,7 @@ CUDA_IMAGE = (
 )
 
 
-@dataclass(frozen=True, **SLOTS)
+@record(frozen=True, **SLOTS)
 class Finding:
     """What a check found on one subject. ``remedy`` replaces the check's own where it says more; ``between``,
     ``server`` and ``place_unknown`` are those of `Result`.
@@ -197,34 +196,35 @@ def expected_subjects(check: Check, evidence: Evidence) -> tuple[Subject, ...]:
 def evaluate(check: Check, evidence: Evidence) -> list[Result]:
     """The check's verdict on every expected subject. Never raises: what raised is not run."""
     check, subjects = _with_subjects(check, evidence)
-    found = {subject: _find(check, evidence, subject) for subject in subjects}
+    found = [_find(check, evidence, subject) for subject in subjects]
+    judged: Mapping[int, tuple[Judged, ...]] = {}
     try:
-        judged = judge_all(
-            {subject: finding.figures for subject, finding in found.items() if finding.figures},
-            kind=partial(_kind, evidence),
-            before=before_of(evidence, check.id),
-            node=lambda subject: subject.node if subject.peer is None else None,
+        before = before_of(evidence, check.id)
+        judged = judge_all(  # by number, which is found faster than a subject
+            {number: finding.figures for number, finding in enumerate(found) if finding.figures},
+            kind=lambda number: _kind(evidence, subjects[number]),
+            before=lambda number, figure: before(subjects[number], figure),
+            node=lambda number: subjects[number].node if subjects[number].peer is None else None,
         )
     except Exception as error:  # noqa: BLE001 - figures that cannot be judged prove nothing
-        judged = {}
-        found = {subject: _without_figures(finding, error) for subject, finding in found.items()}
-    kept: dict[bytes, Mapping[str, Any]] = {}
+        found = [_without_figures(finding, error) for finding in found]
+    kept = _Kept()
     return [
-        _result(check, subject, finding, evidence, judged.get(subject, ()), kept=kept)
-        for subject, finding in found.items()
+        _result(check, subject, finding, evidence, judged.get(number, ()), kept=kept)
+        for number, (subject, finding) in enumerate(zip(subjects, found))
     ]
 
 
 def _with_subjects(check: Check, evidence: Evidence) -> tuple[Check, tuple[Subject, ...]]:
     """The check with its subjects; one that cannot name them fails on each with what it raised."""
     try:
-        return check, _each_once(check.subjects(evidence))
+        return check, evidence.once(partial(_each_once, check.subjects), ("subjects", check.subjects))
     except Exception as error:  # noqa: BLE001 - its cells are in the ledger all the same
         return replace(check, judge=_raising(error)), tuple(_of_scope(check.scope, evidence))
 
 
-def _each_once(named: Iterable[Subject]) -> tuple[Subject, ...]:
-    subjects = tuple(named)
+def _each_once(name: Callable[[Evidence], Iterable[Subject]], evidence: Evidence) -> tuple[Subject, ...]:
+    subjects = tuple(name(evidence))
     if len(set(subjects)) < len(subjects):
         raise ValueError("it names a subject more than once")
     return subjects
@@ -257,9 +257,10 @@ def _with_figures(check: Check, finding: Finding, judged: Sequence[Judged]) -> F
     """What was found, as its figures turn it: a pass, a warning or what is not known may fail by them."""
     if not judged:
         return finding
-    wrong = [one for one in judged if one.verdict is Verdict.FAIL]
-    wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
-    fails = bool(wrong) and wrong[0].verdict is Verdict.FAIL
+    verdicts = [one.verdict for one in judged]
+    fails = Verdict.FAIL in verdicts
+    worst = Verdict.FAIL if fails else Verdict.NOT_RUN
+    wrong = [one for one, verdict in zip(judged, verdicts) if verdict is worst]
     may_fail = finding.verdict in (Verdict.NOT_RUN, Verdict.WARNING)
     if wrong and (finding.verdict is Verdict.PASS or (may_fail and fails)):
         because = what_is_wrong(wrong, judged, check.quantities)
@@ -318,6 +319,8 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
 def _require_bounded(finding: Finding) -> Finding:
     """The finding. Raises CannotReadError where its figures are more, or longer, than honest ones."""
     figures = finding.figures
+    if not figures:
+        return finding
     if len(figures) > MAX_FIGURES:
         raise CannotReadError(f"{len(figures)} figures, at most {MAX_FIGURES} are read")
     for figure in figures:
@@ -335,23 +338,36 @@ def _failed_itself(error: Exception) -> Finding:
     return not_run(f"the check itself failed: {type(error).__name__}: {error}")
 
 
-def _shown(value: float | str | None) -> float | str | None:
-    # Interned, as hundreds of nodes say the same.
-    return sys.intern(str(shortened(value, MAX_SHOWN))) if isinstance(value, str) else value
+class _Kept:
+    """Texts and evidence of a check's results, cut to size. Equal ones are one object: many nodes agree."""
 
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, int], str] = {}
+        self._evidence: dict[bytes, Mapping[str, Any]] = {}
 
-def _cut(document: Mapping[str, Any], kept: dict[bytes, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The evidence cut to size. Equal ones, types included, are one object: many nodes say the same."""
-    if not document:
-        return document
-    said: Any = document
-    try:
-        key = marshal.dumps(said, 2)  # from version 3 on equal documents may differ by references
-    except ValueError:  # a type of our own
-        return cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
-    if key not in kept:
-        kept[key] = cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
-    return kept[key]
+    def text(self, text: str, limit: int) -> str:
+        """A text of at most this length."""
+        if not text:
+            return text
+        found = self._texts.get((text, limit))
+        return self._texts.setdefault((text, limit), str(shortened(text, limit))) if found is None else found
+
+    def shown(self, value: float | str | None) -> float | str | None:
+        """What was measured or expected."""
+        return self.text(value, MAX_SHOWN) if isinstance(value, str) else value
+
+    def evidence(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Evidence; equal are those whose types are, too."""
+        if not document:
+            return document
+        said: Any = document
+        try:
+            key = marshal.dumps(said, 2)  # from version 3 on equal documents may differ by references
+        except ValueError:  # a type of our own
+            return cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
+        if key not in self._evidence:
+            self._evidence[key] = cut(document, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
+        return self._evidence[key]
 
 
 def _without_figures(finding: Finding, error: Exception) -> Finding:
@@ -374,7 +390,7 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
     if check.id != "node-reachable" and (node is None or node.unreachable):
         because = node.unreachable if node else "nothing was collected"
         return not_run(f"the node could not be probed: {because}")
-    if check.heavy and subject.node in evidence.left_out:
+    if subject.node in evidence.left_out and check.heavy:
         return not_run(evidence.left_out[subject.node])
     return None
 
@@ -386,7 +402,7 @@ def _result(
     evidence: Evidence,
     judged: tuple[Judged, ...],
     *,
-    kept: dict[bytes, Mapping[str, Any]],
+    kept: _Kept,
 ) -> Result:
     try:
         finding = _with_idle_gpus(check, evidence, subject, _with_figures(check, finding, judged))
@@ -401,15 +417,15 @@ def _result(
         scope=check.scope,
         subject=subject,
         verdict=finding.verdict,
-        measured=_shown(finding.measured),
+        measured=kept.shown(finding.measured),
         unit=finding.unit,
-        expected=_shown(finding.expected),
+        expected=kept.shown(finding.expected),
         efficiency=finding.efficiency,
-        source=shortened(finding.source, MAX_BECAUSE),
-        method=shortened(finding.method or check.method, MAX_BECAUSE),
-        because=shortened(finding.because, MAX_BECAUSE),
-        remedy=shortened(finding.remedy or check.remedy, 2 * MAX_BECAUSE) if speaks else "",
-        evidence=_cut(finding.evidence, kept),
+        source=kept.text(finding.source, MAX_BECAUSE),
+        method=kept.text(finding.method or check.method, MAX_BECAUSE),
+        because=kept.text(finding.because, MAX_BECAUSE),
+        remedy=kept.text(finding.remedy or check.remedy, 2 * MAX_BECAUSE) if speaks else "",
+        evidence=kept.evidence(finding.evidence),
         severity=check.severity,
         margin=finding.margin,
         waived=finding.waived,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from clustercheck.checks.base import (
     Check,
@@ -34,6 +35,18 @@ CLOCKS = {"graphics_clock": "graphics", "mem_clock": "memory"}
 Settings = Mapping[str, "tuple[float, float]"]
 
 
+@dataclass(frozen=True)
+class _OfModel:
+    """The settings on each node with GPUs of one model, the usual ones (None where there are none), how many
+    GPUs of the model there are, and how many are on nodes with the usual ones.
+    """
+
+    by_node: Mapping[str, frozenset[tuple[float, ...]]]
+    usual: frozenset[tuple[float, ...]] | None
+    gpus: int
+    alike: int
+
+
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Lower than the default on this GPU is a fault; on all GPUs of its model, here and on most nodes, it
     may be the site's choice.
@@ -51,12 +64,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     because = "; ".join(
         f"{name} is set to {settings[name][0]:g}, its default is {settings[name][1]:g}" for name in lowered
     )
-    nodes = evidence.once(_settings)[plain_model(gpu.model)]
-    total, own = sum(sum(counts.values()) for counts in nodes.values()), nodes[str(subject.node)]
-    # Each node has one vote, for all the settings that its GPUs have.
-    usual = find_majority(count_votes(Counter([frozenset(counts)]) for counts in nodes.values()))
-    if total > 1 and len(own) == 1 and usual == frozenset(own):
-        alike = sum(sum(counts.values()) for counts in nodes.values() if frozenset(counts) == usual)
+    model = evidence.once(_settings)[plain_model(gpu.model)]
+    own, total, alike = model.by_node[str(subject.node)], model.gpus, model.alike
+    if total > 1 and len(own) == 1 and model.usual == own:
         because += f", alike on {'all' if alike == total else f'{alike} of'} {total} GPUs of this model"
         return warned(because, measured, expected, evidence=more, remedy=ON_PURPOSE)
     return failed(because, measured, expected, evidence=more)
@@ -88,8 +98,8 @@ def _lowered(settings: Settings) -> list[str]:
     return [name for name, (now, default) in settings.items() if now < default]
 
 
-def _settings(evidence: Evidence) -> Mapping[str, Mapping[str, Counter[tuple[float, ...]]]]:
-    """By model and node: how many GPUs have which settings, on all nodes whose driver answers."""
+def _settings(evidence: Evidence) -> Mapping[str, _OfModel]:
+    """By model: what its GPUs are set to, on all nodes whose driver answers."""
     found: dict[str, dict[str, Counter[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(Counter))
     for node in evidence.reachable:
         for gpu in evidence.nodes[node].smi_gpus():
@@ -99,7 +109,16 @@ def _settings(evidence: Evidence) -> Mapping[str, Mapping[str, Counter[tuple[flo
                 continue
             if settings:
                 found[plain_model(gpu.model)][node][tuple(now for now, _ in settings.values())] += 1
-    return found
+    return {model: _of_model(nodes) for model, nodes in found.items()}
+
+
+def _of_model(nodes: Mapping[str, Counter[tuple[float, ...]]]) -> _OfModel:
+    by_node = {node: frozenset(counts) for node, counts in nodes.items()}
+    # Each node has one vote, for all the settings that its GPUs have.
+    usual = find_majority(count_votes(Counter([found]) for found in by_node.values()))
+    gpus = {node: sum(counts.values()) for node, counts in nodes.items()}
+    alike = sum(count for node, count in gpus.items() if by_node[node] == usual)
+    return _OfModel(by_node, usual, sum(gpus.values()), alike)
 
 
 ON_PURPOSE = (

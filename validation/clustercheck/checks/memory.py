@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from functools import partial
-from statistics import median_high
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import Traits, equal_nodes, judge_alike
+from clustercheck.checks.support.alike import Traits, equal_values, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -51,9 +51,9 @@ def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
 
     Raises CannotReadError.
     """
-    mine, sizes = total_kib(node), equal_nodes(evidence, node.name, total_kib).values()
-    alike = sum(abs(size - mine) <= ALIKE * min(size, mine) for size in sizes)
-    return {"memory": _gib(median_high(sizes) if 2 * alike > len(sizes) else mine)}
+    mine, sizes = total_kib(node), equal_values(evidence, node.name, total_kib)
+    alike = bisect_right(sizes, mine * (1 + ALIKE)) - bisect_left(sizes, mine / (1 + ALIKE))
+    return {"memory": _gib(sizes[len(sizes) // 2] if 2 * alike > len(sizes) else mine)}
 
 
 def _gib(kib: int) -> str:

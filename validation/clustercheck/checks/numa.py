@@ -30,8 +30,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near == NOWHERE]):
         because = f"the firmware does not report the NUMA node of {len(lost)} GPU(s): {', '.join(lost)}"
         return failed(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
-    mine = traits(evidence, node)
     if is_alone(evidence, subject):  # what is right by itself is right
+        mine = traits(evidence, node)
         return passed(", ".join(f"{trait} {value}" for trait, value in mine.items()), evidence=dict(mine))
     return judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
 

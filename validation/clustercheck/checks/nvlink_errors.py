@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 
 from clustercheck.checks import gpu_peer_bandwidth, nccl_tests
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
@@ -75,17 +75,15 @@ def _read(node: NodeEvidence, gpu: SmiGpu) -> Counters:
     links = {f"link {number}": counts for number, counts in mine.counts.items() if counts}
     return Counters(
         frozenset(links),
-        {
-            (link, name): counts.get(name)
-            for link, counts in links.items()
-            for name in sorted({*_required(counts), *filter(_is_told, counts)})
-        },
+        {(link, name): counts.get(name) for link, counts in links.items() for name in _names(tuple(counts))},
     )
 
 
-def _required(counts: Mapping[str, int | None]) -> tuple[str, ...]:
-    """What a link must report, by its generation."""
-    return (RECOVERY_FAILED,) if RECOVERY_FAILED in counts else JUDGED
+@lru_cache(maxsize=64)  # links of a generation print the same
+def _names(printed: tuple[str, ...]) -> Sequence[str]:
+    """What is told of a link that prints these: also what it must report, by its generation."""
+    required = (RECOVERY_FAILED,) if RECOVERY_FAILED in printed else JUDGED
+    return sorted({*required, *filter(_is_told, printed)})
 
 
 def _is_judged(name: str) -> bool:

@@ -222,7 +222,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     of a way that only one node misses, that one.
     """
     node = str(subject.node)
-    if sum(not each.excluded for each in evidence.spec.nodes) < 2:
+    if len(evidence.spec.in_use) < 2:
         return not_applicable("one node: there is no other to connect to it")
     for outcome in (*evidence.attempts.get(JOB, ()), outcome_of(evidence, JOB)):
         # Whose rank does not succeed is for all-reduce to say: a program of a few lines blames nobody.

@@ -228,8 +228,13 @@ class Evidence:
 
     def kind(self, node: str) -> tuple[str, str, int]:
         """What makes nodes equal: profile, model and number of GPUs, as declared."""
-        spec = self.declared[node]
-        return spec.profile, spec.gpu_model, self.gpu_count(node)
+        return self._kinds[node]
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, tuple[str, str, int]]:
+        return {
+            node.name: (node.profile, node.gpu_model, self.gpu_count(node.name)) for node in self.spec.nodes
+        }
 
     def slots(self, node: str) -> tuple[str, ...]:
         """PCI addresses of the GPUs this node should have: GPU number k is at the k-th.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome
@@ -68,16 +68,19 @@ class GpuJob:
 def properties(rank: RankOutcome) -> Mapping[str, Any]:
     """What a rank says of its device."""
     answer = (rank.verdict or {}).get("properties")
-    return answer if isinstance(answer, Mapping) else {}
+    return answer if type(answer) is dict or isinstance(answer, Mapping) else {}
 
 
-def conditions(rank: RankOutcome, figure: Mapping[str, Any]) -> dict[str, str]:
-    """What must be equal for two figures to be compared."""
-    return {
-        "gpu": str(properties(rank).get("name")),
-        "framework": str((rank.verdict or {}).get("framework")),
-        "size": str(figure.get("size") or figure.get("bytes")),
-    }
+def conditions(rank: RankOutcome, figure: Mapping[str, Any]) -> Mapping[str, str]:
+    """What must be equal for two figures to be compared: one object for thousands of GPUs."""
+    framework = (rank.verdict or {}).get("framework")
+    size = figure.get("size") or figure.get("bytes")
+    return _conditions(str(properties(rank).get("name")), str(framework), str(size))
+
+
+@lru_cache(maxsize=1024)
+def _conditions(gpu: str, framework: str, size: str) -> Mapping[str, str]:
+    return {"gpu": gpu, "framework": framework, "size": size}
 
 
 def figures(rank: RankOutcome) -> dict[str, Mapping[str, Any]]:

@@ -79,7 +79,7 @@ class NodeEvidence:
     def part(self, name: str) -> Any:
         """A part of the record. Raises CannotReadError where the probe could not collect it."""
         errors = self.raw.get("errors")
-        if isinstance(errors, Mapping) and name in errors:
+        if errors and isinstance(errors, Mapping) and name in errors:
             raise CannotReadError(f"the probe could not collect {name}: {errors[name]}")
         if name not in self.raw:
             raise CannotReadError(f"the probe's record has no part {name}")
@@ -88,7 +88,7 @@ class NodeEvidence:
     def mapping(self, name: str) -> Mapping[str, Any]:
         """A part that is a mapping. Raises CannotReadError where it is not."""
         part = self.part(name)
-        if not isinstance(part, Mapping):
+        if type(part) is not dict and not isinstance(part, Mapping):
             raise CannotReadError(f"the probe's part {name} has an unexpected form")
         return part
 

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import median
 from typing import TypeVar
 
@@ -57,37 +57,55 @@ def judge_all(
     Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions. Where a subject
     is of one ``node``, the nodes of its equals may be two groups.
     """
-    together: dict[Hashable, list[float]] = defaultdict(list)
-    by_node: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    alike: dict[Hashable, tuple[Direction, Effect]] = {}
+    every: dict[Hashable, _Equals] = {}
     texts: dict[int, str] = {}
-    keys: dict[K, list[Hashable]] = {}
+    joined: dict[K, list[_Equals]] = {}
     for subject, mine in figures.items():
-        of_kind = kind(subject)
-        keys[subject] = [_equal(of_kind, figure, texts) for figure in mine]
-        name = node(subject)
-        for key, figure in zip(keys[subject], mine):
-            together[key].append(figure.measured)
+        of_kind, name = kind(subject), node(subject)
+        joined[subject] = [_equals(every, _equal(of_kind, figure, texts)) for figure in mine]
+        for equals, figure in zip(joined[subject], mine):
+            equals.measured.append(figure.measured)
             if name is not None and figure.effect is not None:
-                by_node[key][name].append(figure.measured)
-                alike[key] = figure.better, figure.effect
-    equals = {key: peers.equals(values) for key, values in together.items()}
-    split = {key: pair for key, of in by_node.items() if (pair := _groups(*alike[key], of)) is not None}
+                equals.by_node[name].append(figure.measured)
+                equals.alike = figure.better, figure.effect
     return {
         subject: tuple(
-            judge(figure, before(subject, figure), equals[key], _faster(split.get(key), node(subject)))
-            for key, figure in zip(keys[subject], mine)
+            [
+                judge(figure, before(subject, figure), equals.middle, _faster(equals.groups, node(subject)))
+                for equals, figure in zip(joined[subject], mine)
+            ]
         )
         for subject, mine in figures.items()
     }
 
 
-def _groups(
-    better: Direction, effect: Effect, by_node: Mapping[str, Sequence[float]]
-) -> groups.TwoGroups | None:
-    """The two groups that the nodes are in, by the median of each node."""
-    values = {name: median(measured) for name, measured in by_node.items()}
-    return groups.two_groups(values, better, effect.least)
+@dataclass
+class _Equals:
+    """Figures that are compared with each other; by node too where these may be two groups, with ``alike``:
+    what is good of them, and which change counts.
+    """
+
+    measured: list[float]
+    by_node: dict[str, list[float]]
+    alike: tuple[Direction, Effect] | None = None
+
+    @cached_property
+    def middle(self) -> peers.Equals | None:
+        """Their middle, when all of them are known."""
+        return peers.equals(self.measured)
+
+    @cached_property
+    def groups(self) -> groups.TwoGroups | None:
+        """The two groups that the nodes are in, by the median of each node."""
+        if self.alike is None:
+            return None
+        better, effect = self.alike
+        values = {name: median(measured) for name, measured in self.by_node.items()}
+        return groups.two_groups(values, better, effect.least)
+
+
+def _equals(every: dict[Hashable, _Equals], key: Hashable) -> _Equals:
+    return every.get(key) or every.setdefault(key, _Equals([], defaultdict(list)))
 
 
 def _faster(pair: groups.TwoGroups | None, node: str | None) -> groups.TwoGroups | None:
@@ -163,16 +181,22 @@ def _among(figure: Figure, limit: Limit) -> JudgedPart:
 def _peers(figure: Figure, equals: peers.Equals | None) -> JudgedPart | None:
     if figure.effect is None or equals is None or equals.median <= 0:
         return None
-    tolerance = peers.tolerance(equals, figure.effect.least)
-    if tolerance >= 1 and figure.better is Direction.HIGHER:
+    limit = _limit_of_peers(equals, figure.effect.least)
+    if limit.tolerance >= 1 and figure.better is Direction.HIGHER:
         return None  # they differ so much from each other that nothing would be an outlier
-    source = sys.intern(f"the median of {equals.count} equals")
-    limit = Limit(equals.median, source, peers.METHOD, tolerance)
 
     def because(_bound: float) -> str:
-        return f"{_said(figure)}: {_changed(figure, equals.median)} {source}, {_value(figure, equals.median)}"
+        change = _changed(figure, equals.median)
+        return f"{_said(figure)}: {change} {limit.source}, {_value(figure, equals.median)}"
 
     return _part(figure, Part.PEERS, limit, because)
+
+
+@lru_cache(maxsize=4096)
+def _limit_of_peers(equals: peers.Equals, least_effect: float) -> Limit:
+    """One object for all of these equals."""
+    source = sys.intern(f"the median of {equals.count} equals")
+    return Limit(equals.median, source, peers.METHOD, peers.tolerance(equals, least_effect))
 
 
 def _part(
@@ -189,15 +213,15 @@ def _part(
     ``because`` is asked for words, with the bound, where the figure is beyond it alone: most are not.
     """
     upper = figure.better is Direction.LOWER if at_most is None else at_most
-    bound = _applied(limit, at_most=upper)
+    bound, shown, tolerance = _bound(limit, upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
     distance = bound - figure.measured if upper else figure.measured - bound
     return _judged_part(
         part,
-        round(bound, 6),
+        shown,
         limit.source,
         limit.method,
-        round(_bounded(limit.tolerance), 6),
+        tolerance,
         Verdict.PASS if inside else otherwise,
         round(_bounded(distance / bound), 4) if bound else 0.0,
         "" if inside else because(bound),
@@ -208,9 +232,12 @@ def _part(
 _judged_part = lru_cache(maxsize=65536)(JudgedPart)
 
 
-def _applied(limit: Limit, *, at_most: bool) -> float:
+@lru_cache(maxsize=4096)
+def _bound(limit: Limit, at_most: bool) -> tuple[float, float, float]:
+    """The limit with its tolerance applied; then as it is shown, and the tolerance as it is."""
     applied = limit.reference * (1 + limit.tolerance if at_most else 1 - limit.tolerance)
-    return max(-sys.float_info.max, min(applied, sys.float_info.max))
+    bound = max(-sys.float_info.max, min(applied, sys.float_info.max))
+    return bound, round(bound, 6), round(_bounded(limit.tolerance), 6)
 
 
 def _bounded(part: float) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 LEAST_EQUALS = 4  # of three, the median absolute deviation says next to nothing
@@ -40,6 +41,11 @@ class Equals:
     median: float
     sigma: float
 
+    @cached_property
+    def noise(self) -> float:
+        """How far from the median noise may bring one of them, as a part of the median."""
+        return cut_off(self.count) * self.sigma / self.median
+
 
 def equals(values: Sequence[float]) -> Equals | None:
     """The group's middle, or None if there are fewer than four."""
@@ -56,4 +62,4 @@ def cut_off(count: int) -> float:
 
 def tolerance(group: Equals, least_effect: float) -> float:
     """How far from the median is still one of them, as a part of the median."""
-    return max(least_effect, cut_off(group.count) * group.sigma / group.median)
+    return max(least_effect, group.noise)

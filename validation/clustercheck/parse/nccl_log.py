@@ -7,7 +7,7 @@ NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from clustercheck.parse.python39 import pairwise
@@ -141,13 +141,13 @@ def parse_nccl_log(text: str, ranks: int) -> NcclLog:
     return _whole(_hear_all(text, ranks), ranks)
 
 
-def parse_nccl_log_of(text: str, hosts: tuple[str, ...], mine: str) -> NcclLog:
-    """Read what the ranks of one host said, by the host of each rank: their ends of connections, and nothing
-    that they say of other ranks. ``version`` is empty where none of them names it.
+def parse_nccl_log_of(text: str, hosts: tuple[str, ...], ranks: Sequence[int]) -> NcclLog:
+    """Read what these ranks, all of one host, said, by the host of each rank: their ends of connections, and
+    nothing that they say of other ranks. ``version`` is empty where none of them names it.
 
     Raises CannotReadError as `parse_nccl_log` does.
     """
-    return _of_host(_hear_all(text, len(hosts)), hosts, mine)
+    return _of_host(_hear_all(text, len(hosts)), hosts, ranks)
 
 
 def _hear_all(text: str, ranks: int) -> _Heard:
@@ -155,7 +155,7 @@ def _hear_all(text: str, ranks: int) -> _Heard:
         raise CannotReadError(f"NCCL's log is {len(text)} characters long")
     heard = _Heard()
     for line in readable(text, "NCCL").splitlines():
-        if version := _VERSION.search(line[-200:]):
+        if "NCCL version" in line and (version := _VERSION.search(line[-200:])):
             _say_once(heard, version[1])
         elif "NCCL INFO" in line or "NCCL WARN" in line:
             match = _LINE.fullmatch(line.rstrip()) if len(line) <= LONGEST_LINE else None
@@ -332,11 +332,10 @@ def _whole(heard: _Heard, ranks: int) -> NcclLog:
     return heard.log
 
 
-def _of_host(heard: _Heard, hosts: tuple[str, ...], mine: str) -> NcclLog:
-    ranks = [rank for rank, host in enumerate(hosts) if host == mine]
+def _of_host(heard: _Heard, hosts: tuple[str, ...], ranks: Sequence[int]) -> NcclLog:
     if missing := [rank for rank in ranks if rank not in heard.ready]:
         raise CannotReadError(f"NCCL's log does not show that rank {missing[0]} got ready")
-    heard.log.hosts = hosts
+    heard.log.hosts, mine = hosts, hosts[ranks[0]]
     heard.log.joined = tuple(
         joined for joined in sorted(heard.joined.values()) if heard.log.speaker(joined) == mine
     )

@@ -101,7 +101,8 @@ def parse_smi(text: str) -> SmiLog:
         )
     if len(elements) > MAX_GPUS:
         raise CannotReadError(f"nvidia-smi -q -x lists {len(elements)} GPUs, at most {MAX_GPUS} are read")
-    gpus = tuple(_gpu(index, element, corrupt) for index, element in enumerate(elements))
+    lost = any(message in text for message in GONE)  # in any field of any GPU
+    gpus = tuple(_gpu(index, element, corrupt, lost) for index, element in enumerate(elements))
     if len({gpu.address for gpu in gpus}) != len(gpus):
         raise CannotReadError("nvidia-smi -q -x lists one PCI address twice")
     return SmiLog(
@@ -124,6 +125,8 @@ def plain_model(model: str) -> str:
 
 def corrupt_inforoms(text: str) -> tuple[str, ...]:
     """Addresses of the GPUs whose InfoROM nvidia-smi says is corrupted."""
+    if CORRUPT_INFOROM not in text:
+        return ()
     return tuple(dict.fromkeys(bus_address(found) for found in _CORRUPT_INFOROM.findall(text)))
 
 
@@ -141,7 +144,7 @@ def _root(text: str) -> ElementTree.Element:
     return root
 
 
-def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str]) -> SmiGpu:
+def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str], some_lost: bool) -> SmiGpu:
     printed = element.get("id") or _text(element, "pci/pci_bus_id")
     model = _text(element, "product_name")
     if not model:
@@ -167,7 +170,7 @@ def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str]) -> 
         utilization=_text(element, "utilization/gpu_util"),
         max_clocks=_section(element, "max_clocks"),
         memory_mib=whole_number(_text(element, "fb_memory_usage/total")),
-        lost=_lost(element),
+        lost=_lost(element) if some_lost else "",
         architecture=_text(element, "product_architecture"),
         persistence=_text(element, "persistence_mode"),
         fabric=_section(element, "fabric"),
@@ -223,7 +226,9 @@ def _shared(leaves: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 
 def _text(element: ElementTree.Element, path: str) -> str:
-    found = element.find(path)
+    found: ElementTree.Element | None = element
+    for name in path.split("/"):  # a path as a whole takes ElementTree several times as long
+        found = found.find(name) if found is not None else None
     return (found.text or "").strip() if found is not None else ""
 
 

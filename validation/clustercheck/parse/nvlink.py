@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
 
 from clustercheck.parse.nvidia_smi import GONE, corrupt_inforoms, lost_gpus
 from clustercheck.parse.reading import MAX_GPUS, CannotReadError, lines_of
@@ -22,9 +21,6 @@ _RATIO = re.compile(
 )
 _INACTIVE = re.compile(r"\s+Link (\d{1,4}): <?inactive>?\s*$", re.IGNORECASE)
 _NONE = re.compile(r"NVML: Unable to retrieve NVLink information|does not support NVLink", re.IGNORECASE)
-_rate = lru_cache(maxsize=256)(float)  # few rates, of thousands of links
-
-L = TypeVar("L", bound="Listed")
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Listed:
 class GpuLinks(Listed):
     """The NVLinks of one GPU: link number to rate one way in GB/s, 0.0 where the link is down."""
 
-    rates: dict[int, float] = field(default_factory=dict)
+    rates: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def up(self) -> tuple[int, ...]:
@@ -62,22 +58,57 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
 
     Raises CannotReadError where no GPU is listed before it, or one is listed twice.
     """
-    found: list[GpuLinks] = []
-    for line in filter(str.strip, lines_of(text, "nvidia-smi nvlink -s")):
-        if match := _GPU.match(line):
-            found.append(GpuLinks(int(match[1]), _uuid_in(line)))
-        elif match := _LINK.match(line):
-            if not found:
-                raise CannotReadError("nvidia-smi nvlink -s lists a link before any GPU")
+    what = "nvidia-smi nvlink -s"
+    found = []
+    for index, uuid, lines in _by_gpu(text, what, _LINK.match):
+        rates, unread, lost = _rates(lines)
+        found.append(GpuLinks(index, uuid, unread, lost, rates))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)  # the lines of nearly all GPUs are alike
+def _rates(lines: tuple[str, ...]) -> tuple[Mapping[int, float], str, str]:
+    """The rate of each link of one GPU, with its ``unread`` and ``lost``. Raises CannotReadError."""
+    rates: dict[int, float] = {}
+    strange = []
+    for line in lines:
+        if match := _LINK.match(line):
             number = int(match[1])
-            if number in found[-1].rates:
+            if number in rates:
                 raise CannotReadError(f"nvidia-smi nvlink -s lists link {number} of a GPU twice")
-            found[-1].rates[number] = _rate(match[2] or "0")
-        elif not _NONE.search(line) and not lost_gpus(line) and not corrupt_inforoms(line):
-            _note_unread(found, line, "nvidia-smi nvlink -s")
-    _require_plausible(found, "nvidia-smi nvlink -s")
-    rates: dict[Hashable, dict[int, float]] = {}
-    return tuple(replace(gpu, rates=rates.setdefault(tuple(gpu.rates.items()), gpu.rates)) for gpu in found)
+            rates[number] = float(match[2] or "0")
+        elif _is_strange(line):
+            strange.append(line)
+    return rates, *_unread(strange, "nvidia-smi nvlink -s")
+
+
+def _by_gpu(
+    text: str, what: str, is_of_link: Callable[[str], object]
+) -> list[tuple[int, str, tuple[str, ...]]]:
+    """Each GPU's number, UUID and the lines below. Raises CannotReadError where some are of no GPU."""
+    lines = lines_of(text, what)
+    starts = [
+        (number, match)
+        for number, line in enumerate(lines)
+        if line.startswith("GPU ") and (match := _GPU.match(line))
+    ]
+    for line in lines[: starts[0][0]] if starts else lines:
+        if is_of_link(line):
+            raise CannotReadError(f"{what} lists a link before any GPU")
+        if _is_strange(line):
+            raise CannotReadError(_unread([line], what)[0])
+    if not starts:
+        raise CannotReadError(f"{what} lists no GPU")
+    if len(starts) > MAX_GPUS:
+        raise CannotReadError(f"{what} lists {len(starts)} GPUs, at most {MAX_GPUS} are read")
+    ends = [number for number, _ in starts[1:]] + [len(lines)]
+    found = [
+        (int(match[1]), _uuid_in(lines[number]), tuple(lines[number + 1 : end]))
+        for (number, match), end in zip(starts, ends)
+    ]
+    if len({index for index, _, _ in found}) != len(found):
+        raise CannotReadError(f"{what} lists one GPU twice")
+    return found
 
 
 def _uuid_in(line: str) -> str:
@@ -85,23 +116,16 @@ def _uuid_in(line: str) -> str:
     return match[1] if match else ""
 
 
-def _require_plausible(found: Sequence[Listed], what: str) -> None:
-    """Raises CannotReadError where no GPU is listed, one twice, or more than any node has."""
-    if not found:
-        raise CannotReadError(f"{what} lists no GPU")
-    if len(found) > MAX_GPUS:
-        raise CannotReadError(f"{what} lists {len(found)} GPUs, at most {MAX_GPUS} are read")
-    if len({gpu.index for gpu in found}) != len(found):
-        raise CannotReadError(f"{what} lists one GPU twice")
+def _is_strange(line: str) -> bool:
+    """Whether a line that is of no link says something that is not known."""
+    known = not line.strip() or _NONE.search(line) or lost_gpus(line) or corrupt_inforoms(line)
+    return not known
 
 
-def _note_unread(found: list[L], line: str, what: str) -> None:
-    """Note it of the GPU whose lines these are. Raises CannotReadError if there is none."""
-    message = f"{what} says {line.strip()[:80]!r}"
-    if not found:
-        raise CannotReadError(message)
-    lost = next((words for words in sorted(GONE) if words in line), "")
-    found[-1] = replace(found[-1], unread=found[-1].unread or message, lost=found[-1].lost or lost)
+def _unread(strange: Sequence[str], what: str) -> tuple[str, str]:
+    """What to say of a GPU with lines that are not known: the first of them, and that it is lost."""
+    lost = (next((words for words in sorted(GONE) if words in line), "") for line in strange)
+    return f"{what} says {strange[0].strip()[:80]!r}" if strange else "", next(filter(None, lost), "")
 
 
 @dataclass(frozen=True)
@@ -111,7 +135,7 @@ class GpuLinkErrors(Listed):
     A link that is down counts nothing; a count that the driver does not report is None.
     """
 
-    counts: dict[int, dict[str, int | None]] = field(default_factory=dict)
+    counts: Mapping[int, Mapping[str, int | None]] = field(default_factory=dict)
 
 
 def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
@@ -120,28 +144,30 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
     Raises CannotReadError where no GPU is listed before it, or one is listed twice.
     """
     what = "nvidia-smi nvlink -e"
-    found: list[GpuLinkErrors] = []
-    for line in filter(str.strip, lines_of(text, what)):
-        if match := _GPU.match(line):
-            found.append(GpuLinkErrors(int(match[1]), _uuid_in(line)))
-            continue
-        count = _COUNT.match(line)
-        down = None if count else _INACTIVE.match(line)
-        if (down or count) and not found:
-            raise CannotReadError(f"{what} lists a link before any GPU")
-        if down:
-            found[-1].counts.setdefault(int(down[1]), {})
-        elif count:
-            counts, name = found[-1].counts.setdefault(int(count[1]), {}), sys.intern(count[2].lower())
+    found = []
+    for index, uuid, lines in _by_gpu(text, what, _of_link):
+        counts, unread, lost = _counts(lines)
+        found.append(GpuLinkErrors(index, uuid, unread, lost, counts))
+    return tuple(found)
+
+
+def _of_link(line: str) -> object:
+    return _COUNT.match(line) or _INACTIVE.match(line) or _RATIO.match(line)
+
+
+@lru_cache(maxsize=64)  # the lines of nearly all GPUs are alike: they have counted nothing
+def _counts(lines: tuple[str, ...]) -> tuple[Mapping[int, Mapping[str, int | None]], str, str]:
+    """What each link of one GPU counts, with its ``unread`` and ``lost``. Raises CannotReadError."""
+    links: dict[int, dict[str, int | None]] = {}
+    strange = []
+    for line in lines:
+        if match := _COUNT.match(line):
+            counts, name = links.setdefault(int(match[1]), {}), sys.intern(match[2].lower())
             if name in counts:
-                raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
-            counts[name] = None if count[3] == "N/A" else int(count[3])
-        elif not any((_RATIO.match(line), _NONE.search(line), lost_gpus(line), corrupt_inforoms(line))):
-            _note_unread(found, line, what)
-    _require_plausible(found, what)
-    alike: dict[Hashable, dict[str, int | None]] = {}
-    together: dict[Hashable, dict[int, dict[str, int | None]]] = {}
-    for gpu in found:  # nearly all links and GPUs have counted the same: nothing
-        gpu.counts.update({n: alike.setdefault(tuple(one.items()), one) for n, one in gpu.counts.items()})
-    lines = [tuple((n, tuple(one.items())) for n, one in gpu.counts.items()) for gpu in found]
-    return tuple(replace(gpu, counts=together.setdefault(key, gpu.counts)) for key, gpu in zip(lines, found))
+                raise CannotReadError(f"nvidia-smi nvlink -e counts {name} of link {match[1]} twice")
+            counts[name] = None if match[3] == "N/A" else int(match[3])
+        elif down := _INACTIVE.match(line):
+            links.setdefault(int(down[1]), {})
+        elif not _RATIO.match(line) and _is_strange(line):
+            strange.append(line)
+    return links, *_unread(strange, "nvidia-smi nvlink -e")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from clustercheck.parse.reading import CannotReadError, lines_of, readable
 
@@ -31,7 +31,7 @@ class PeerAccess:
     gpus: int
     words: Mapping[tuple[int, int], str]
 
-    @property
+    @cached_property
     def refused(self) -> tuple[tuple[int, int], ...]:
         """The pairs without access."""
         return tuple(pair for pair, word in sorted(self.words.items()) if word != "OK")

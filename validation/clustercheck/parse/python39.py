@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+T = TypeVar("T")
 
 if sys.version_info >= (3, 11):
     from enum import StrEnum
@@ -12,9 +16,6 @@ else:
     from collections.abc import Iterable, Iterator
     from enum import Enum
     from itertools import tee
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
     class StrEnum(str, Enum):
         """A text of a fixed set, which prints as the text."""
@@ -32,4 +33,13 @@ else:
 # For dataclasses: a thousand nodes have millions of them, and slots halve their memory.
 SLOTS: Mapping[str, bool] = {"slots": True} if sys.version_info >= (3, 10) else {}
 
-__all__ = ["SLOTS", "StrEnum", "pairwise"]
+if TYPE_CHECKING:
+    from dataclasses import dataclass as record
+else:
+
+    def record(**options: bool) -> Callable[[type[T]], type[T]]:
+        """A dataclass of which there are millions: frozen for mypy, as that takes a call a field in a run."""
+        return dataclass(**{**options, "frozen": False})
+
+
+__all__ = ["SLOTS", "StrEnum", "pairwise", "record"]

@@ -100,9 +100,12 @@ def bus_address(text: str) -> str:
     return f"{(domain or '0').lstrip('0').rjust(4, '0')}:{bus}:{device}.{function or '0'}"
 
 
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}(?![0-9.])")
+
+
 def whole_number(text: str) -> int | None:
     """The number that a text starts with, None for N/A and the like."""
-    match = re.match(r"-?[0-9]{1,18}(?![0-9.])", text.strip())
+    match = _WHOLE_NUMBER.match(text.strip())
     return int(match.group()) if match else None
 
 

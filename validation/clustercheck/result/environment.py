@@ -16,6 +16,7 @@ from clustercheck.parse.nccl_log import named_version
 from clustercheck.parse.plain_text import one_line, shortened
 from clustercheck.parse.reading import CannotReadError, is_number, program_output
 from clustercheck.result.document import plain
+from clustercheck.result.gc_pause import gc_paused
 
 MAX_TEXT = 300
 MAX_NODE = 32 * 1024  # characters; sixteen GPUs and as many adapters have a tenth of it
@@ -28,6 +29,11 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
 
     All in the values that JSON knows.
     """
+    with gc_paused():
+        return _describe(evidence, only)
+
+
+def _describe(evidence: Evidence, only: Sequence[str]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "image": evidence.spec.image,
         "nodes": {

@@ -19,7 +19,7 @@ from clustercheck.model import (
     Subject,
     Verdict,
 )
-from clustercheck.parse.python39 import SLOTS
+from clustercheck.parse.python39 import SLOTS, record
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result.document import SCHEMA, Document
 from clustercheck.result.gc_pause import gc_paused
@@ -83,7 +83,7 @@ def _nominal(recorded: _Figure) -> float | None:
     return recorded.measured / recorded.efficiency if recorded.efficiency else recorded.measured * 1e6 or 1.0
 
 
-@dataclass(frozen=True, **SLOTS)
+@record(frozen=True, **SLOTS)
 class _Result(Result):
     subject: _Subject
     measured: Value = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 from clustercheck.checks.base import Check, expected_subjects
 from clustercheck.evidence.cluster import Evidence
@@ -17,15 +17,25 @@ def add_missing_results(
 
     Raises ValueError if a cell has two results: that is a bug of a check.
     """
-    seen = Counter((result.check, result.subject) for result in results)
-    if doubled := [cell for cell, count in seen.items() if count > 1]:
-        raise ValueError(f"more than one result of {doubled[0][0]} for {doubled[0][1]}")
+    judged: dict[str, list[Subject]] = defaultdict(list)
+    for result in results:
+        judged[result.check].append(result.subject)
     whole = list(results)
     for check in checks:
-        for subject in expected_subjects(check, evidence):
-            if (check.id, subject) not in seen:
-                whole.append(_make_not_run(check, subject))
+        subjects, expected = judged.pop(check.id, []), expected_subjects(check, evidence)
+        if subjects != list(expected):  # nearly always they are the same objects
+            seen = _require_each_once(check.id, subjects)
+            whole += [_make_not_run(check, subject) for subject in expected if subject not in seen]
+    for name, subjects in judged.items():
+        _require_each_once(name, subjects)
     return whole
+
+
+def _require_each_once(check: str, subjects: Iterable[Subject]) -> Collection[Subject]:
+    seen = Counter(subjects)
+    if doubled := [subject for subject, count in seen.items() if count > 1]:
+        raise ValueError(f"more than one result of {check} for {doubled[0]}")
+    return seen
 
 
 def _make_not_run(check: Check, subject: Subject) -> Result:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.gpu_ceilings import ceiling_of
+from clustercheck.checks.support.gpu_ceilings import GpuCeilings
 from clustercheck.expect.profiles import Metric
 from clustercheck.model import Subject
 from clustercheck.samples import sample
@@ -24,7 +24,7 @@ def ceiling(clock: str | None) -> float:
             ElementTree.SubElement(clocks, "sm_clock").text = clock
 
     evidence = seeding.smi_root("gpu01", change)(sample.healthy(1))
-    found = ceiling_of(evidence, SUBJECT, evidence.jobs["gpu_gemm"].ranks[0], "gemm_fp16")
+    found = GpuCeilings(evidence, SUBJECT, evidence.jobs["gpu_gemm"].ranks[0]).of("gemm_fp16")
     assert found is not None
     return found
 
@@ -42,7 +42,7 @@ def test_a_gpu_that_does_not_say_what_it_has_is_bound_by_its_profile(lacking: st
         properties["rates"] = {**properties["rates"], lacking: said}
     rank = replace(whole, verdict={**(whole.verdict or {}), "properties": properties})
     of_profile = evidence.profiles[sample.PROFILE].ceiling(Metric.GEMM_FP16)
-    assert ceiling_of(evidence, SUBJECT, rank, "gemm_fp16") == of_profile
+    assert GpuCeilings(evidence, SUBJECT, rank).of("gemm_fp16") == of_profile
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_nothing_bounds_what_neither_the_gpu_nor_its_profile_knows(
     if not with_profile:
         evidence = replace(evidence, profiles={})
     rank = replace(evidence.jobs["gpu_gemm"].ranks[0], verdict={})
-    assert (ceiling_of(evidence, SUBJECT, rank, metric) is not None) == (is_known and with_profile)
+    assert (GpuCeilings(evidence, SUBJECT, rank).of(metric) is not None) == (is_known and with_profile)

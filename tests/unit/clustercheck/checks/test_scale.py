@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -62,6 +64,36 @@ def test_twice_as_many_nodes_are_twice_the_work() -> None:
 
     # How often a log is looked at has steps: by nccl-tests 584 times a node of 24, 592 of 48 and of 96.
     assert asked(48) <= 2.02 * asked(24)
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """How many lines of Python it runs; each turn of a loop or comprehension is one."""
+    count = 0
+
+    def traced(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_no_check_does_more_for_a_node_the_more_nodes_there_are() -> None:
+    """Nor does what it reads, which the first check that asks pays for. Lines of nccl-tests are too many."""
+
+    def run(nodes: int) -> dict[str, int]:
+        evidence = sample.healthy(nodes, pair_rounds=7)
+        checks = [check for check in CHECKS if check.scope is not Scope.PAIR and check.job != "nccl_tests"]
+        return {check.id: lines_run(lambda check=check: evaluate(check, evidence)) for check in checks}
+
+    few, many = run(34), run(68)
+    assert {name: (few[name], many[name]) for name in few if many[name] > 2.1 * few[name]} == {}
 
 
 @pytest.mark.parametrize("state", [RankState.CRASHED, RankState.HUNG, RankState.KILLED])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support.phases import Phases
 
-from clustercheck.checks.support.gpu_ceilings import ceiling_of
+from clustercheck.checks.support.gpu_ceilings import GpuCeilings
 from clustercheck.expect import profiles
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import (
@@ -77,7 +77,7 @@ def test_a_healthy_simulated_gpu_is_right_fast_enough_and_not_impossible(program
     known = profiles.load(profile)
     evidence = replace(healthy(), profiles={PROFILE: known})
     for figure in verdict["figures"]:
-        ceiling = ceiling_of(evidence, Subject("gpu01", 0), rank, figure["metric"])
+        ceiling = GpuCeilings(evidence, Subject("gpu01", 0), rank).of(figure["metric"])
         floor = known.floor_of_gpu(figure["metric"])
         assert ceiling is None or figure["value"] < ceiling
         assert floor is None or figure["value"] > floor.threshold

@@ -17,6 +17,7 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.spec import NodeSpec
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 Traits = Mapping[str, str]
 Kind = tuple[str, str, Optional[int]]
 ALONE = "no other node of its kind is declared: nothing to compare with"
@@ -33,7 +34,7 @@ class _NodeTraits:
 def is_alone(evidence: Evidence, subject: Subject) -> bool:
     """Whether no other node of its kind is declared."""
     node = str(subject.node)
-    return not set(evidence.once(_kinds)[_kind(evidence.declared[node])]) - {node}
+    return all(name == node for name in evidence.once(_kinds)[_kind(evidence.declared[node])])
 
 
 def equal_nodes(evidence: Evidence, node: str, read: Callable[[NodeEvidence], T]) -> Mapping[str, T]:
@@ -50,6 +51,12 @@ def equal_nodes(evidence: Evidence, node: str, read: Callable[[NodeEvidence], T]
     return evidence.once(make, (read, _kind(evidence.declared[node])))
 
 
+def equal_values(evidence: Evidence, node: str, read: Callable[[NodeEvidence], N]) -> Sequence[N]:
+    """The same numbers in order, without the names."""
+    key = "in order", read, _kind(evidence.declared[node])
+    return evidence.once(lambda _: sorted(equal_nodes(evidence, node, read).values()), key)
+
+
 def judge_alike(
     evidence: Evidence,
     subject: Subject,
@@ -62,12 +69,13 @@ def judge_alike(
     A node that does not tell what most of its equals tell is not judged, except what it ``may_lack``.
     """
     node = str(subject.node)
-    mine = traits_of(evidence.nodes[node])
-    kind = _kind(evidence.declared[node])
+    told = _told(evidence, _kind(evidence.declared[node]), traits_of)
+    mine = told.by_node.get(node)
+    if mine is None:
+        mine = traits_of(evidence.nodes[node])  # raises why it tells nothing
     if is_alone(evidence, subject):
         return not_applicable(ALONE, evidence=dict(mine))
-    told = _told(evidence, kind, traits_of)
-    if not told.by_node.keys() - {node}:
+    if all(name == node for name in told.by_node):
         return not_run("no other node of its kind reports it: nothing to compare with")
     nodes = len(told.by_node)
     differences = [

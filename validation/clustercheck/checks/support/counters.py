@@ -23,7 +23,7 @@ class Counters:
     @property
     def above_zero(self) -> dict[Key, int]:
         """What has counted anything."""
-        return {key: count for key, count in sorted(self.counts.items()) if count}
+        return dict(sorted((key, count) for key, count in self.counts.items() if count))
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def _compare(
     before: Mapping[Key, int | None], after: Mapping[Key, int | None], widest: Mapping[str, int]
 ) -> tuple[dict[Key, int], dict[Key, str]]:
     """What grew, and why growth is not known; a counter that was not there before has counted from zero."""
+    if before == after and not widest and None not in before.values():
+        return {}, {}  # as of nearly all links
     grew, untold = {}, {}
     for key in {**before, **after}:
         first, last = before.get(key, 0), after.get(key)
@@ -103,4 +105,4 @@ def _compare(
             grew[key] = last  # since then
         else:
             grew[key] = last - first
-    return {key: count for key, count in sorted(grew.items()) if count}, untold
+    return dict(sorted((key, count) for key, count in grew.items() if count)), untold

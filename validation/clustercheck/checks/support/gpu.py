@@ -67,6 +67,8 @@ def require_all_listed(node: NodeEvidence, listed: Sequence[Listed], what: str) 
     """Raises CannotReadError where one of the driver's GPUs is missing there, except those that are lost."""
     lost = node.lost_gpus()
     answering = [gpu for gpu in node.smi().gpus if not gpu.lost and gpu.address not in lost]
-    found = [gpu for gpu in answering if listed_for(gpu, listed) is not None]
+    uuids = {each.uuid for each in listed if each.uuid}
+    numbers = {each.index for each in listed if not each.uuid}
+    found = [gpu for gpu in answering if gpu.uuid in uuids or gpu.index in numbers]
     if len(found) < len(answering):
         raise CannotReadError(f"{what} lists {len(found)} of {len(answering)} GPUs")

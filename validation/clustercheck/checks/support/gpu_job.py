@@ -10,7 +10,7 @@ from typing import Any
 from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.checks.support.gpu import gpu_of
-from clustercheck.checks.support.gpu_ceilings import ceiling_of
+from clustercheck.checks.support.gpu_ceilings import GpuCeilings
 from clustercheck.checks.support.job import SAID, outcome_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import conditions, figures
@@ -103,7 +103,8 @@ def measured(
     if not any(metric in known for metric in wanted):
         raise CannotReadError(f"rank {rank.rank} measured none of {', '.join(wanted)}")
     ordered = sorted(known, key=lambda metric: wanted.index(metric) if metric in wanted else len(wanted))
-    found = tuple(_figure(evidence, subject, rank, known[metric], effect) for metric in ordered)
+    ceilings = GpuCeilings(evidence, subject, rank)
+    found = tuple(_figure(ceilings, known[metric], effect) for metric in ordered)
     return Finding(Verdict.PASS, figures=found)
 
 
@@ -119,15 +120,12 @@ def judge_of(job: str, wanted: Sequence[str]) -> Callable[[Evidence, Subject], F
     return judge
 
 
-def _figure(
-    evidence: Evidence, subject: Subject, rank: RankOutcome, figure: Mapping[str, Any], effect: Effect
-) -> Figure:
-    metric = str(figure["metric"])
-    profile = evidence.profile(str(subject.node))
-    ceiling = ceiling_of(evidence, subject, rank, metric)
+def _figure(ceilings: GpuCeilings, figure: Mapping[str, Any], effect: Effect) -> Figure:
+    metric, profile = str(figure["metric"]), ceilings.profile
+    ceiling = ceilings.of(metric)
     floor = None
     if profile is not None:
-        floor = evidence.once(lambda _: _floor(profile, metric), ("floor", profile.name, metric))
+        floor = ceilings.evidence.once(lambda _: _floor(profile, metric), ("floor", profile.name, metric))
     return Figure(
         metric=metric,
         measured=float(figure["value"]),
@@ -138,11 +136,11 @@ def _figure(
         ceiling=_ceiling(ceiling) if ceiling is not None else None,
         floor=floor,
         effect=effect,
-        conditions=_shared(*conditions(rank, figure).items()),
+        conditions=conditions(ceilings.rank, figure),
     )
 
 
-# Thousands of GPUs have the same limits and conditions: each of them is made once.
+# Thousands of GPUs have the same limits: each of them is made once.
 @lru_cache(maxsize=1024)
 def _ceiling(most: float) -> Limit:
     return Limit(most, PHYSICS, PHYSICS_METHOD, ABOVE_CEILING)
@@ -153,8 +151,3 @@ def _floor(profile: Profile, metric: str) -> Limit | None:
     if floor is None:
         return None
     return Limit(floor.value, f"profile {profile.name}: {floor.source}", floor.method, floor.tolerance)
-
-
-@lru_cache(maxsize=1024)
-def _shared(*items: tuple[str, str]) -> Mapping[str, str]:
-    return dict(items)

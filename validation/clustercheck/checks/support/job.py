@@ -84,7 +84,7 @@ def _too_few(evidence: Evidence, job: str, subject: Subject, least: int) -> Find
             f"{ran} of its {expected} GPUs were used", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
         )
     if len(outcome.ranks) < least:
-        if sum(not node.excluded for node in evidence.spec.nodes) < 2:
+        if len(evidence.spec.in_use) < 2:
             return not_applicable("one node: there is nothing to reduce across")
         left = outcome.ranks[0].node if outcome.ranks else "no node"
         return not_run(f"only {left} was used: a single rank proves nothing across nodes")

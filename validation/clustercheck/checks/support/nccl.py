@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -81,10 +82,13 @@ def _logs(evidence: Evidence) -> dict[str, NcclLog | str]:
 
 def _logs_of(outcome: JobOutcome) -> dict[str, NcclLog | str]:
     hosts = tuple(rank.node for rank in sorted(outcome.ranks, key=lambda each: each.rank))
-    return {node: _read_log(ranks, hosts) for node, ranks in outcome.by_node.items()}
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, host in enumerate(hosts):
+        numbers[host].append(number)
+    return {node: _read_log(ranks, hosts, numbers[node]) for node, ranks in outcome.by_node.items()}
 
 
-def _read_log(ranks: Sequence[RankOutcome], hosts: tuple[str, ...]) -> NcclLog | str:
+def _read_log(ranks: Sequence[RankOutcome], hosts: tuple[str, ...], numbers: Sequence[int]) -> NcclLog | str:
     texts = []
     for rank in ranks:
         if not rank.nccl_log:
@@ -93,7 +97,7 @@ def _read_log(ranks: Sequence[RankOutcome], hosts: tuple[str, ...]) -> NcclLog |
             return f"the log of NCCL of rank {rank.rank} on {rank.node} is too long"
         texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
     try:
-        return parse_nccl_log_of("\n".join(texts), hosts, ranks[0].node)
+        return parse_nccl_log_of("\n".join(texts), hosts, numbers)
     except CannotReadError as error:
         return str(error)
 
