@@ -208,7 +208,7 @@ def evaluate(check: Check, evidence: Evidence) -> list[Result]:
         )
     except Exception as error:  # noqa: BLE001 - figures that cannot be judged prove nothing
         found = [_without_figures(finding, error) for finding in found]
-    kept = _Kept()
+    kept = _SharedParts()
     return [
         _result(check, subject, finding, evidence, judged.get(number, ()), kept=kept)
         for number, (subject, finding) in enumerate(zip(subjects, found))
@@ -338,7 +338,7 @@ def _failed_itself(error: Exception) -> Finding:
     return not_run(f"the check itself failed: {type(error).__name__}: {error}")
 
 
-class _Kept:
+class _SharedParts:
     """Texts and evidence of a check's results, cut to size. Equal ones are one object: many nodes agree."""
 
     def __init__(self) -> None:
@@ -402,7 +402,7 @@ def _result(
     evidence: Evidence,
     judged: tuple[Judged, ...],
     *,
-    kept: _Kept,
+    kept: _SharedParts,
 ) -> Result:
     try:
         finding = _with_idle_gpus(check, evidence, subject, _with_figures(check, finding, judged))
