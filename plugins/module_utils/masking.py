@@ -14,6 +14,19 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
 USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s'\"<>]*@")
+# What the controller removes of a text before it shows it: clustercheck.parse.plain_text has the same.
+# Sequences as a whole (CSI; OSC, DCS, SOS, PM and APC up to their terminator; two characters), ECMA-48.
+_SEQUENCES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
+    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]{0,16}[0-~]"
+)
+# Then lone controls (C0 but tab and newline, DEL, C1), line separators, what changes the direction of text
+# or is invisible (Unicode's Bidi_Control, zero-width characters, tags), and halves of surrogate pairs.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
 SECRET_KEY = re.compile(r"token|passw|secret|credential", re.IGNORECASE)
 
 
@@ -64,8 +77,17 @@ def forms_in_url(url: str) -> frozenset[str]:
 
 
 def mask_forms(text: str, forms: Iterable[str], mask: str = MASK) -> str:
-    """What a program or server says, without these secrets, the longest first: one may be part of another."""
-    for form in sorted(forms, key=len, reverse=True):
+    """What a program or server says, without these secrets, the longest first: one may be part of another.
+
+    Masked before and after it is cleaned, which may put together what stood apart.
+    """
+    ordered = sorted(forms, key=len, reverse=True)
+    if not ordered:
+        return text
+    for form in ordered:
+        text = text.replace(form, mask)
+    text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
+    for form in ordered:
         text = text.replace(form, mask)
     return text
 

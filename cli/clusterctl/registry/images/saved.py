@@ -31,6 +31,8 @@ MAX_MEMBERS = 10_000
 MAX_LAYER_BYTES = 1 << 38
 # What the tar format lets one member say of itself (long names, PAX fields); read into memory as a whole.
 MAX_HEADER_BYTES = 1 << 20
+# Of a path on Linux.
+MAX_NAME = 4096
 HEADER_TYPES = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -70,11 +72,18 @@ class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, *words: Any, **more: Any) -> _Member:
         found = super().frombuf(*words, **more)
-        if found.type == tarfile.GNUTYPE_SPARSE or (
+        # What a global header says is kept for all members that follow; no engine writes one.
+        if found.type in (tarfile.GNUTYPE_SPARSE, tarfile.XGLTYPE) or (
             found.type in HEADER_TYPES and found.size > MAX_HEADER_BYTES
         ):
             raise ValueError(f"a member of type {found.type!r} with {found.size} bytes")
         return found
+
+    def _proc_gnusparse_10(self, *_: Any) -> None:
+        """tarfile would read the map of a sparse member, which has no bound, before it returns the member."""
+        raise ValueError("a member is sparse")
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
 class _SavedManifest(RegistryAnswer):
@@ -99,6 +108,7 @@ def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             for number, member in enumerate(archive):
                 _require_few(number, member)
+                member.pax_headers = {}  # the archive keeps its members
                 name = posixpath.normpath(member.name)
                 if member.issym() or member.islnk():
                     base = posixpath.dirname(name) if member.issym() else ""
@@ -130,6 +140,8 @@ def _require_few(number: int, member: tarfile.TarInfo) -> None:
         raise ValueError(f"it has more than {MAX_MEMBERS} members")
     if member.issparse():
         raise ValueError("a member is sparse")
+    if len(member.name) + len(member.linkname) > MAX_NAME:
+        raise ValueError(f"a member's name has more than {MAX_NAME} characters")
     if member.size > MAX_LAYER_BYTES:
         raise ValueError(f"a member has {member.size} bytes")
 

@@ -13,6 +13,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pu
 from ansible_collections.clusterctl.cluster.plugins.modules import container_image, registry_image
 from tests.support.called_module import called
 
+from clustercheck.parse import plain_text
+
 SECRET = "S3cr3t/\"of' the robot"
 SENT = base64.b64encode(f"robot:{SECRET}".encode()).decode()
 DIGEST = "sha256:" + "ab" * 32
@@ -40,6 +42,18 @@ def is_told(found: object) -> bool:
 def test_a_secret_is_masked_in_each_form_in_which_it_may_come_back(auth: Path) -> None:
     told = masking.mask_forms(WORDS, masking.forms_in_auth_file(str(auth)))
     assert told.split() == ["denied:", "***", '"***"', "'***'", "***", "***", "end"]
+
+
+@pytest.mark.parametrize("glue", ["\0", "\x08", "\x1b[0m", "\u200b", "\x7f", "\u202e", "\x1b]0;x\x07", "\r"])
+def test_what_the_controller_removes_puts_no_secret_together(glue: str) -> None:
+    said = masking.mask_forms(f"denied: S3c{glue}ret-pw", masking.secret_forms("S3cret-pw", "u"))
+    assert plain_text.plain_text(said) == "denied: ***"
+    assert masking.mask_forms(f"a{glue}b", frozenset()) == f"a{glue}b"
+
+
+def test_the_controller_removes_the_same() -> None:
+    for name in ("_SEQUENCES", "_CONTROLS"):
+        assert getattr(masking, name).pattern == getattr(plain_text, name).pattern
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"auths": 3}', '{"auths": {"x": {"auth": "\\u00e9"}}}'])

@@ -108,6 +108,49 @@ def test_a_sparse_member_is_refused_whatever_size_it_says(tmp_path: Path) -> Non
         saved.read(tar_of(*members), tmp_path, set())
 
 
+class Endless(io.RawIOBase):
+    """A stream that goes on with the same bytes, and how many were read of it."""
+
+    def __init__(self, start: bytes, more: bytes) -> None:
+        self.left, self.more, self.count = start, more, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self.left) < size:
+            self.left += self.more * 1000
+        piece, self.left = self.left[:size], self.left[size:]
+        self.count += len(piece)
+        assert self.count < 64 << 20
+        return piece
+
+
+def test_the_map_of_a_sparse_member_is_not_read(tmp_path: Path) -> None:
+    """Which has no end here."""
+    words = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
+    head = tar_of((named("x", tarfile.XHDTYPE), words), (named("sparse"), b"")).read()[: 3 * 512]
+    stream = Endless(head + b"99999999999\n", b"0\n" * 500)
+    with pytest.raises(ClusterctlError, match="a member is sparse"):
+        saved.read(stream, tmp_path, set())
+    assert stream.count < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("member", "because"),
+    [
+        ((named("x", tarfile.XGLTYPE), b"9 a=bcde\n"), "of type b'g'"),
+        ((named("x" * 5000), b""), "name has more than 4096"),
+    ],
+    ids=["global", "name"],
+)
+def test_what_the_archive_would_keep_of_its_members_is_bounded(
+    member: tuple[tarfile.TarInfo, bytes], because: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ClusterctlError, match=because):
+        saved.read(tar_of(member, (named("y"), b"")), tmp_path, set())
+
+
 def test_a_layer_that_unpacks_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = b"\0" * (4 << 20)
     monkeypatch.setattr(saved, "MAX_LAYER_BYTES", 1 << 20)
