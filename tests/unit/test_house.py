@@ -176,7 +176,6 @@ ATOMIC_WRITERS = {
     "cli/clusterctl/registry/images/spool.py",
     "cli/clusterctl/registry/images/unbundling.py",
     "lab/clusterlab/images/harbor.py",
-    "plugins/module_utils/harbor_copy.py",
     "plugins/modules/harbor_installer.py",
 }
 THREAD_POOLS = {
