@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 
 JOBS = "/root/.clusterctl/async"
@@ -16,28 +15,28 @@ KEPT_TEXT = 2000
 def living_jobs(proc: Path = Path("/proc")) -> set[str]:
     """Beginnings of job ids (the part before the dot) that a process of this host carries as an argument."""
     found = set()
+    namespace = (proc / "self/ns/pid").stat().st_ino
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if not _is_ours(entry):
-                continue
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            if not any(b"async_wrapper" in argument for argument in arguments[:4]):
+                continue
+            # Anybody chooses the words of a process, and root in a container is no root of this host.
+            if _real_user(entry) != os.getuid() or (entry / "ns/pid").stat().st_ino != namespace:
+                continue
         except OSError:
             continue  # it has just ended
-        if any(b"async_wrapper" in argument for argument in arguments[:4]):
-            found.update(a.decode(errors="replace") for a in arguments if a[:1] == b"j" and a[1:].isdigit())
+        found.update(a.decode(errors="replace") for a in arguments if a[:1] == b"j" and a[1:].isdigit())
     return found
 
 
-def _is_ours(process: Path) -> bool:
-    """Whether this user started it: arguments are free to choose, also those of sudo, which root runs."""
-    if process.stat().st_uid != os.geteuid():
-        return False
-    try:
-        return not (process / "exe").stat().st_mode & stat.S_ISUID
-    except FileNotFoundError:  # of the kernel
-        return True
+def _real_user(process: Path) -> int:
+    """Who started a process. Its directory's owner is root for sudo as well, and for whoever forbids dumps of
+    itself. Raises OSError."""
+    lines = (process / "status").read_bytes().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
 
 
 def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:

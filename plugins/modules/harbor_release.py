@@ -232,7 +232,10 @@ def put_unit(module: AnsibleModule) -> None:
 
 def put_certificate(module: AnsibleModule) -> None:
     """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is interrupted."""
-    put(declared(module.params))
+    try:
+        put(declared(module.params))
+    except OSError as error:
+        module.fail_json(msg=f"Harbor's certificate cannot be written: {error}", code=INSTALL_FAILED)
     # A proxy that does not answer reads it when it starts.
     if shown(module.params):
         argv = ["docker", "exec", PROXY, "nginx", "-s", "reload"]

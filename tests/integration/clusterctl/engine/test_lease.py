@@ -145,6 +145,25 @@ def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
     assert nodes(Acquire(THEIRS, (("gpu02",),))) == {"gpu02": LeaseAnswer(holder=OURS)}
 
 
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("owner", [0, 10_000])
+def test_the_words_of_another_users_process_keep_no_job_running(tmp_path: Path, owner: int) -> None:
+    """It forbids to be dumped: on Linux its directory in /proc is root's then."""
+    (tmp_path / "j123456789012.4711").write_text('{"started": 1, "finished": 0}')
+    program = (
+        f"import ctypes, os, sys; os.setgid({owner}); os.setuid({owner});"
+        "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "async_wrapper", "j123456789012"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        process.stdout.readline()
+        assert bool(job_files.running(tmp_path)) == (owner == 0)
+        process.communicate()
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
 def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
     tmp_path: Path, text: str

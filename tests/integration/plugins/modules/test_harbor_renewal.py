@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,3 +33,39 @@ def test_the_owner_counts(proxy: Proxy) -> None:
         proxy.root / "tls.crt", proxy.root / "tls.key", proxy.root / "data"
     )
     assert "could not read it" in harbor_certificate.why_put(declared, ""), "it is not Harbor's user's"
+
+
+def test_a_link_that_the_proxy_puts_in_place_gives_it_no_file_of_the_host(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who runs as Harbor's user owns the directory, and exchanges a file as soon as it is there."""
+    victim = proxy.root / "victim"
+    victim.write_text("root's")
+    directory = proxy.root / "data/secret/cert"
+    replace = os.replace
+
+    def exchange(*where: str | Path, **descriptors: int) -> None:
+        replace(*where, **descriptors)
+        (directory / Path(where[1]).name).unlink()
+        (directory / Path(where[1]).name).symlink_to(victim)
+
+    monkeypatch.setattr(harbor_certificate.os, "replace", exchange)
+    declared = harbor_certificate.Declared(
+        proxy.root / "tls.crt", proxy.root / "tls.key", proxy.root / "data"
+    )
+    harbor_certificate.put(declared)
+    assert (victim.stat().st_uid, victim.stat().st_gid) == (0, 0)
+    monkeypatch.undo()
+    assert harbor_certificate.why_put(declared, "") == "it was renewed", "no link is read through"
+
+
+@pytest.mark.parametrize("owner", [0, 10_000])
+def test_no_link_is_written_through_and_the_failure_is_said(proxy: Proxy, owner: int) -> None:
+    secret, elsewhere = proxy.root / "data/secret", proxy.root / "elsewhere"
+    secret.rename(elsewhere)
+    secret.symlink_to(elsewhere)
+    os.chown(secret, owner, owner, follow_symlinks=False)
+    (elsewhere / "cert/server.key").unlink()
+    answer = proxy.apply()
+    assert "certificate cannot be written" in answer["msg"] and answer["code"] == "harbor.install-failed"
+    assert not (elsewhere / "cert/server.key").exists()

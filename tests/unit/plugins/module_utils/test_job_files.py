@@ -8,25 +8,31 @@ from pathlib import Path
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import job_files
 
+SOMEBODY = 12345
+# The name of a process is free, too: of what breaks a line in it, the kernel writes an escape.
+STATUS = "Name:\tUid:\\n\nUid:\t{real}\t0\t0\t0\n"
 
-def process(proc: Path, number: int, job: str, program: Path) -> Path:
+
+def process(proc: Path, number: int, real: int, namespace: str = "host") -> None:
+    """One that bears the words of the job of its number."""
     entry = proc / str(number)
-    entry.mkdir(parents=True)
-    (entry / "cmdline").write_bytes(b"\0".join([b"python3", b"/x/async_wrapper.py", job.encode(), b""]))
-    (entry / "exe").symlink_to(program)
-    return entry
+    (entry / "ns").mkdir(parents=True)
+    words = [b"python3", b"/x/async_wrapper.py", f"j{number}".encode(), b""]
+    (entry / "cmdline").write_bytes(b"\0".join(words))
+    (entry / "status").write_text(STATUS.format(real=real), encoding="utf-8")
+    (proc / namespace).touch()
+    (entry / "ns/pid").symlink_to(proc / namespace)
 
 
-def test_processes_of_others_and_those_of_sudo_do_not_count(
+def test_processes_of_others_and_those_of_sudo_and_containers_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody chooses the words of a process."""
-    python, sudo = tmp_path / "python3", tmp_path / "sudo"
-    for program, mode in ((python, 0o755), (sudo, 0o4755)):
-        program.write_bytes(b"")
-        program.chmod(mode)
-    process(tmp_path / "proc", 1, "j1", python)
-    process(tmp_path / "proc", 2, "j2", sudo)
-    assert job_files.living_jobs(tmp_path / "proc") == {"j1"}
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert job_files.living_jobs(tmp_path / "proc") == set()
+    """Anybody chooses the words of a process; root's of `sudo` has another real user."""
+    process(tmp_path, 1, 0)
+    process(tmp_path, 2, SOMEBODY)
+    process(tmp_path, 3, 0, "container")
+    (tmp_path / "self").symlink_to(tmp_path / "1")
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert job_files.living_jobs(tmp_path) == {"j1"}
+    monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
+    assert job_files.living_jobs(tmp_path) == {"j2"}
