@@ -131,9 +131,9 @@ class GpgHome:
         ]  # fmt: skip
         return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
 
-    def make_key(self, name: str, *options: str, expires: str = "never") -> str:
-        """A signing key; its fingerprint."""
-        self.run(*options, "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", "sign", expires)
+    def make_key(self, name: str, *options: str, expires: str = "never", usage: str = "sign") -> str:
+        """A key, which signs unless it is to certify alone; its fingerprint."""
+        self.run(*options, "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", usage, expires)
         return self.fingerprint(name)
 
     def fingerprint(self, name: str) -> str:

@@ -47,9 +47,11 @@ V4 = 4
 _FINGERPRINT_OF: Mapping[int, tuple[Callable[[bytes], Any], bytes]] = MappingProxyType(
     {V4: (hashlib.sha1, b"\x99"), 5: (hashlib.sha256, b"\x9a"), 6: (hashlib.sha256, b"\x9b")}
 )
-# A packet's kind, and what such a signature says of the key before it (RFC 9580, 5.2.1).
+# Kinds of packets, and what such a signature says of the key, or the subkey, before it (RFC 9580, 5.2.1).
 _SIGNATURE = 2
+_SUBKEY = 14
 _KEY_REVOCATION = b"\x20"
+_SUBKEY_REVOCATION = b"\x28"
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}")
 # https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
 _REFUSALS = {
@@ -65,7 +67,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True)
 class SignedMessage:
-    """The content of a message that was verified, and the fingerprint of the primary key that signed it."""
+    """The content of a message that was verified, and the fingerprint of the key or subkey that signed it."""
 
     content: bytes
     fingerprint: str
@@ -86,23 +88,28 @@ def read_keyring(content: bytes) -> bytes:
 
 
 def key_fingerprints(keyring: bytes) -> frozenset[str]:
-    """The fingerprints of the primary keys in a keyring, as gpgv names them, without those that it revokes.
+    """The fingerprints of keys and subkeys in a keyring, without those that it revokes, as gpgv names them.
 
     Raises UnusableKeyError.
     """
     openpgp = shared_module("openpgp_keys")
-    found, latest = set[str](), ""
+    # Each with its primary key, which revokes all of its subkeys.
+    found, revoked = dict[str, str](), {""}
+    primary = latest = ""
     try:
         for kind, body in openpgp.packets(keyring):
-            if kind == openpgp.PUBLIC_KEY:
+            if kind in (openpgp.PUBLIC_KEY, _SUBKEY):
                 latest = _fingerprint_of_key(body)
-                found.add(latest)
+                primary = latest if kind == openpgp.PUBLIC_KEY else primary
+                found[latest] = primary
             # Not verified: if the key is whole, gpgv is asked once more.
             elif kind == _SIGNATURE and body[1:2] == _KEY_REVOCATION:
-                found.discard(latest)
+                revoked.add(primary)
+            elif kind == _SIGNATURE and body[1:2] == _SUBKEY_REVOCATION:
+                revoked.add(latest)
     except ValueError as error:
         raise UnusableKeyError(f"is not a file of OpenPGP keys: {error}") from None
-    return frozenset(found - {""})
+    return frozenset(one for one, above in found.items() if not revoked & {one, above})
 
 
 def _fingerprint_of_key(body: bytes) -> str:
@@ -156,11 +163,11 @@ def _fingerprint(done: subprocess.CompletedProcess[str]) -> str:
         raise RefusedSignatureError(refused)
     once = all(names.count(name) == 1 for name in ("PLAINTEXT", "NEWSIG", "GOODSIG", "VALIDSIG"))
     valid = next((words.split() for name, words in status if name == "VALIDSIG"), [""])
-    if done.returncode != 0 or not once or len(valid) < _HASH + 1 or not _FINGERPRINT.fullmatch(valid[-1]):
+    if done.returncode != 0 or not once or len(valid) < _HASH + 1 or not _FINGERPRINT.fullmatch(valid[0]):
         raise RefusedSignatureError("is not one good signature of one message")
     if valid[_HASH] in _BROKEN_HASHES:
         raise RefusedSignatureError(f"is over {_BROKEN_HASHES[valid[_HASH]]}, which others can collide")
-    return valid[-1]
+    return valid[0]
 
 
 def _missing() -> ClusterctlError:

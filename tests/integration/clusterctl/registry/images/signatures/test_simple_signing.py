@@ -98,14 +98,32 @@ def test_a_record_counts_while_the_policy_names_its_key(tmp_path: Path, signer: 
 def test_a_record_does_not_count_once_the_keyring_revokes_its_key(tmp_path: Path) -> None:
     with gpg_home() as home:
         name = home.make_key("vendor")
+        home.run("--quick-add-key", name, "ed25519", "sign", "never")
+        subkey = simple_signing.verify_message(home.sign("vendor", MINE), home.run("--export")).fingerprint
         home.make_key("other")
         revocation = (home.directory / f"openpgp-revocs.d/{name}.rev").read_bytes()
         before = home.run("--export")
         home.run("--import", stdin=revocation.replace(b":-----BEGIN", b"-----BEGIN"))
         after = home.run("--export")
     found = simple_signing.key_fingerprints(before)
-    assert name in found
-    assert simple_signing.key_fingerprints(after) == found - {name}
+    assert {name, subkey} <= found
+    assert simple_signing.key_fingerprints(after) == found - {name, subkey}
+
+
+def test_a_record_does_not_count_once_the_keyring_revokes_the_subkey_that_signed() -> None:
+    """A primary key that certifies alone, and a subkey that is replaced when it is stolen."""
+    with gpg_home() as home:
+        primary = home.make_key("vendor", usage="cert")
+        home.run("--quick-add-key", primary, "ed25519", "sign", "never")
+        before = home.run("--export")
+        stolen = simple_signing.verify_message(home.sign("vendor", MINE), before).fingerprint
+        revoke = b"key 1\nrevkey\ny\n1\n\ny\nsave\n"
+        home.run("--no-batch", "--no-tty", "--command-fd", "0", "--edit-key", primary, stdin=revoke)
+        home.run("--quick-add-key", primary, "ed25519", "sign", "never")
+        after = home.run("--export")
+        new = simple_signing.verify_message(home.sign("vendor", MINE), after).fingerprint
+    assert simple_signing.key_fingerprints(before) == {primary, stolen}
+    assert simple_signing.key_fingerprints(after) == {primary, new}, "and the record by the next one counts"
 
 
 def refusal(found: SignatureChecker) -> str:

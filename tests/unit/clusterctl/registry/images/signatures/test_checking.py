@@ -383,11 +383,12 @@ OF_VERSION_5 = bytes.fromhex(
 )
 
 
-def test_fingerprints_of_a_keyring_are_those_of_its_primary_keys() -> None:
+def test_fingerprints_of_a_keyring_are_those_of_its_keys_and_subkeys() -> None:
     odd = openpgp.foreign_key(3) + openpgp.packet(6, b"") + openpgp.packet(2, b"\4")
     keyring = openpgp.BINARY + openpgp.packet(6, OF_VERSION_5) + odd
     assert simple_signing.key_fingerprints(keyring) == {
-        openpgp.FINGERPRINT, "19347BC9872464025F99DF3EC2E0000ED9884892E1F7B3EA4C94009159569B54",
+        openpgp.FINGERPRINT, openpgp.SUBKEY,
+        "19347BC9872464025F99DF3EC2E0000ED9884892E1F7B3EA4C94009159569B54",
     }  # fmt: skip
 
 
