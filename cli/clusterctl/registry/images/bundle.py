@@ -39,6 +39,8 @@ MAX_IMAGES = 1000
 MAX_LOCK = 4 << 20
 # Of one thing: a blob of 1 TB in the smallest parts.
 MAX_PARTS = 100_000
+# Things may share parts, as copies of a file do, but a small medium is not read for weeks.
+MAX_REPEATS, MAX_REPEATED_BYTES = 16, 64 << 30
 MAX_PATH, MAX_NAME_BYTES, MAX_DEPTH = 1024, 255, 64
 
 
@@ -122,6 +124,12 @@ class Bundle(BundleRecord):
         """Every part, once."""
         return {part.sha256: part for item in self.items for part in item.parts}
 
+    @property
+    def repeats_too_much(self) -> bool:
+        """Whether its things are far larger together than the parts that they are made of."""
+        carried = sum(part.size for part in self.parts.values())
+        return sum(item.size for item in self.items) > MAX_REPEATS * carried + MAX_REPEATED_BYTES
+
 
 class Media:
     """The directories that a bundle lies in: one, or as many as it took."""
@@ -181,6 +189,8 @@ class Media:
             raise _refusal(
                 f"{len(missing)} of its parts are missing, or truncated: {some}", self._directories[0] / PARTS
             )
+        if bundle.repeats_too_much:
+            raise _refusal(f"its {INDEX} repeats the same parts too often", self._directories[0])
 
     def pieces(self, item: Item) -> Iterator[bytes]:
         """The bytes of a thing; each part is verified as it is read, and at the end the whole.

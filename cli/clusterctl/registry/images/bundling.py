@@ -251,6 +251,8 @@ class Bundler:
                 blobs=tuple(blobs), files=tuple(carried),
             )  # fmt: skip
             self._sweep(bundle)
+            if bundle.repeats_too_much:
+                raise refusal("they repeat the same content too often", self.directory / INDEX)
             text = bundle.model_dump_json(indent=1) + "\n"
             raw = text.encode()
             if len(raw) > MAX_INDEX_BYTES or count_values(raw) > MAX_INDEX_VALUES:

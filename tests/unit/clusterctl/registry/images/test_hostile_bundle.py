@@ -38,7 +38,7 @@ def made(directory: Path, *files: tuple[str, bytes], **more: Any) -> Media:
     for _, content in files:
         (parts / hashlib.sha256(content).hexdigest()).write_bytes(content)
     entries = [{"path": path, "item": item(content)} for path, content in files]
-    (directory / INDEX).write_text(json.dumps(index(files=entries, **more)))
+    (directory / INDEX).write_text(json.dumps(index(**{"files": entries, **more})))
     return Media([directory])
 
 
@@ -243,6 +243,39 @@ def test_trees_that_meet_are_refused_where_the_bundle_is_made(clash: str, tmp_pa
     media = Media([bundler.directory])
     media.require(media.index())
     assert len(media.index().files) == 2
+
+
+@pytest.mark.parametrize(("times", "is_refused"), [(32, False), (33, True)])
+def test_a_small_medium_is_not_read_for_weeks(times: int, is_refused: bool, tmp_path: Path):
+    """By an index that names its parts again and again: 16 times what it holds, and 64 GiB more."""
+    part = {"sha256": "a" * 64, "size": 4 << 30}
+    whole = {"sha256": "b" * 64, "size": times * part["size"], "parts": [part] * times}
+    media = made(tmp_path, files=[{"path": "x", "item": whole}])
+    with (tmp_path / PARTS / part["sha256"]).open("wb") as stream:
+        stream.truncate(part["size"])
+    found = media.index()
+    if is_refused:
+        assert "repeats the same parts" in refusal(lambda: media.require(found)).what
+    else:
+        media.require(found)
+
+
+def test_a_bundle_that_would_repeat_too_much_to_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(20):
+        (source / str(number)).write_text("the same")
+    recipe = BundleRecipe("lab", "", [], [Tree("wheels", source)], 1 << 20)
+    bundler = Bundler(tmp_path / "bundle", lambda _: pytest.fail("no image"), threading.Event(), 1)
+    bundler.directory.mkdir()
+    with bundler.held():
+        monkeypatch.setattr(bundle, "MAX_REPEATED_BYTES", 0)
+        assert "too often" in refusal(lambda: bundler.make(recipe)).what
+        assert not (bundler.directory / INDEX).exists()
+        monkeypatch.undo()
+        assert bundler.make(recipe).outcomes == []
 
 
 def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
