@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import lookup_name
-from clusterctl.cluster.ssh_options import CLOSED, SHELL_WORDS, SHELL_WORDS_HINT, as_words
+from clusterctl.cluster.ssh_options import CLOSED, MAX_WORDS, SHELL_WORDS, SHELL_WORDS_HINT, as_words
 from clusterctl.errors import ClusterctlError
 
 ASK_TIMEOUT_S = 10.0
@@ -82,6 +82,13 @@ def inventory_arguments(host: Host) -> tuple[str, ...]:
                 where=f"{host.name}: {name}",
                 hint=SHELL_WORDS_HINT,
             ) from None
+    if (length := sum(map(len, words))) > MAX_WORDS:
+        raise ClusterctlError(
+            f"the arguments for ssh to {host.name} have {length} characters, more than {MAX_WORDS}",
+            code="settings.value",
+            where=f"{host.name}: {', '.join(SHELL_WORDS)}, ansible_ssh_private_key_file",
+            hint="Write long options into ~/.ssh/config.",
+        )
     return tuple(words)
 
 

@@ -217,7 +217,7 @@ def _for_ssh(variables: Variables, names: tuple[str, str], default: str, host: s
     text = str(value or "")
     if not ssh_options.is_word(text):
         raise ClusterctlError(
-            f"{name} of {host} cannot be handed to ssh: {value!r}",
+            f"{name} of {host} cannot be handed to ssh: {shortened(repr(value), 80)}",
             code="settings.value",
             where=f"{host}: {name}",
             hint="Write a name or an IP address, or a user name.",

@@ -13,12 +13,16 @@ CLOSED = ("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no")
 ALONE = (*CLOSED, "ClearAllForwardings=yes", "RequestTTY=no")
 # Settings whose words we hand to ssh, written as in a shell.
 SHELL_WORDS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
+# Of an address or a user, and of all words together: the kernel takes some 128 kB for one.
+MAX_WORD, MAX_WORDS = 1024, 64_000
 SHELL_WORDS_HINT = "Write it as in a shell: a quote that is opened is closed."
 
 
 def is_word(text: str) -> bool:
     """Whether ssh can take it for an address or a user; what begins with a dash would be an option."""
-    return not text.startswith("-") and not any(one.isspace() or not one.isprintable() for one in text)
+    if len(text) > MAX_WORD or text.startswith("-"):
+        return False
+    return not any(one.isspace() or not one.isprintable() for one in text)
 
 
 def as_words(options: Iterable[str]) -> list[str]:

@@ -90,7 +90,9 @@ def _on_such_gpus(environment: Mapping[str, Any], conditions: Mapping[str, Any],
     described, nodes = environment.get("nodes"), conditions.get("nodes")
     if not isinstance(described, Mapping) or not isinstance(nodes, (list, tuple)) or not nodes:
         return False
-    models = [_models(described.get(node)) for node in nodes]
+    models = [_models(described.get(node)) for node in nodes if isinstance(node, str)]
+    if len(models) < len(nodes):
+        return False
     return all(each and each <= set(profile.gpu_models) for each in models)
 
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from clustercheck.launch.transport import NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.endpoint import endpoint
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.ssh import OpenSshTransport, reason, remote_command
 from clusterctl.cluster.sudo_password import PasswordRefusedError
@@ -147,6 +148,16 @@ def test_an_unclosed_quote_is_the_settings_own_error(ssh, tmp_path, name, value)
         OpenSshTransport(ClusterDirectory(tmp_path), [host(**{name: value})])
     assert (refused.value.code, refused.value.where) == ("settings.value", f"gpu01: {name}")
     assert not (ssh / "calls").exists()
+
+
+@pytest.mark.parametrize("name", ["ansible_ssh_common_args", "ansible_ssh_private_key_file"])
+def test_arguments_that_no_program_can_be_given_are_the_settings_own_error(ssh, tmp_path, name):
+    long = host(**{name: "x" * 200_000})
+    with pytest.raises(ClusterctlError, match="arguments for ssh to gpu01 have 2000") as refused:
+        OpenSshTransport(ClusterDirectory(tmp_path), [long])
+    assert refused.value.code == "settings.value"
+    with pytest.raises(ClusterctlError, match="arguments for ssh"):
+        endpoint(long, 10)
 
 
 def test_a_command_past_its_time_ends_there(transport):

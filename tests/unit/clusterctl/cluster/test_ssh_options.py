@@ -116,7 +116,9 @@ def test_plain_ansible_is_closed_too():
     assert set(CLOSED) <= set(options_of(shlex.split(line)))
 
 
-@pytest.mark.parametrize("value", ["-oProxyCommand=x", "{{ '-oProxyCommand=x' }}", "gpu 01", "a\x1b[2Jb"])
+@pytest.mark.parametrize(
+    "value", ["-oProxyCommand=x", "{{ '-oProxyCommand=x' }}", "gpu 01", "a\x1b[2Jb", "x" * 2000]
+)
 @pytest.mark.parametrize("name", ["ansible_host", "ansible_user", "ansible_ssh_host"])
 def test_what_would_be_an_option_of_ssh_is_no_address(tmp_path, name, value):
     listing = {

@@ -82,6 +82,7 @@ def test_each_precision_has_its_own_figure():
         document(figure(), nodes={**NODES, "gpu02": {"gpus": None}}),
         document(figure(), nodes=None),
         document(figure(nodes=[])),
+        document(figure(nodes=["gpu01", ["gpu02"]])),
         document(figure(nodes=None)),
         document(figure(parts=(BEYOND,))),
         document(),
