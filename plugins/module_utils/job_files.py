@@ -8,6 +8,8 @@ import json
 import os
 from pathlib import Path
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of
+
 JOBS = "/root/.clusterctl/async"
 KEPT_TEXT = 2000
 
@@ -24,19 +26,12 @@ def living_jobs(proc: Path = Path("/proc")) -> set[str]:
             if not any(b"async_wrapper" in argument for argument in arguments[:4]):
                 continue
             # Anybody chooses the words of a process, and root in a container is no root of this host.
-            if _real_user(entry) != os.getuid() or (entry / "ns/pid").stat().st_ino != namespace:
+            if not is_of(entry, os.getuid()) or (entry / "ns/pid").stat().st_ino != namespace:
                 continue
         except OSError:
             continue  # it has just ended
         found.update(a.decode(errors="replace") for a in arguments if a[:1] == b"j" and a[1:].isdigit())
     return found
-
-
-def _real_user(process: Path) -> int:
-    """Who started a process. Its directory's owner is root for sudo as well, and for whoever forbids dumps of
-    itself. Raises OSError."""
-    lines = (process / "status").read_bytes().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
 
 
 def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:

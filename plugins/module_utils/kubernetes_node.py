@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of
+
+ROOT = 0
 
 # Processes that are a kubelet, of kubeadm, MicroK8s, k3s and RKE2.
 KUBELETS = frozenset({"kubelet", "kubelite", "k3s-server", "k3s-agent", "k3s", "rke2"})
@@ -19,8 +23,13 @@ def trace_of_kubelet(root: Path = Path("/")) -> str:
     for trace in TRACES:
         if (root / trace).exists():
             return f"/{trace}"
-    names = {read_text(path).strip() for path in (root / "proc").glob("[0-9]*/comm")}
-    return min(names & KUBELETS, default="")
+    found = set()
+    for path in (root / "proc").glob("[0-9]*/comm"):
+        name = read_text(path).strip()
+        with suppress(OSError):  # it has just ended
+            if name in KUBELETS and is_of(path.parent, ROOT):
+                found.add(name)
+    return min(found, default="")
 
 
 def has_kubelet(root: Path = Path("/")) -> bool:

@@ -24,10 +24,10 @@ def process(proc: Path, number: int, real: int, namespace: str = "host") -> None
     (entry / "ns/pid").symlink_to(proc / namespace)
 
 
-def test_processes_of_others_and_those_of_sudo_and_containers_do_not_count(
+def test_processes_of_others_and_of_containers_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody chooses the words of a process; root's of `sudo` has another real user."""
+    """Anybody chooses the words of a process."""
     process(tmp_path, 1, 0)
     process(tmp_path, 2, SOMEBODY)
     process(tmp_path, 3, 0, "container")

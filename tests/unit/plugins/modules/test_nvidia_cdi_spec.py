@@ -246,9 +246,13 @@ def test_the_cgroup_driver_that_a_flag_of_the_unit_asks_for_is_known(tmp_path: P
     assert engine.asked_cgroup_driver(tmp_path / "none", ["isolation=default"]) == ""
 
 
-@pytest.mark.parametrize(("name", "is_one"), [("kubelet", True), ("kubelite", True), ("dockerd", False)])
-def test_a_kubelet_is_known_by_its_process(tmp_path: Path, name: str, is_one: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "user", "is_one"),
+    [("kubelet", 0, True), ("kubelite", 0, True), ("dockerd", 0, False), ("kubelet", 1000, False)],
+)
+def test_a_kubelet_is_known_by_its_process(tmp_path: Path, name: str, user: int, is_one: bool) -> None:
     (tmp_path / "proc/4711").mkdir(parents=True)
+    (tmp_path / "proc/4711/status").write_text(f"Name:\tx\nUid:\t{user}\t0\t0\t0\n", encoding="utf-8")
     (tmp_path / "proc/4711/comm").write_text(f"{name}\n", encoding="utf-8")
     assert engine.has_kubelet(tmp_path) is is_one
     assert trace_of_kubelet(tmp_path) == (name if is_one else "")

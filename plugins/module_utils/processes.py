@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Whose a process is: its name and arguments are for anybody to choose."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+
+def is_of(process: Path, user: int) -> bool:
+    """Whether a user started a process (/proc/PID), and not by a program that runs as that user for others.
+
+    The owner of its directory is root for those as well, and for whoever forbids dumps of itself; sudo makes
+    root its real user before it asks for a password. Raises OSError for what has ended.
+    """
+    lines = (process / "status").read_bytes().splitlines()
+    real = next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
+    try:
+        is_setuid = bool((process / "exe").stat().st_mode & stat.S_ISUID)
+    except FileNotFoundError:  # of the kernel
+        is_setuid = False
+    return real == user and not is_setuid
