@@ -104,7 +104,7 @@ def get_key(module: AnsibleModule, proxies: Proxies) -> bytes:
         return read_key(module.params, proxies)
     except (OSError, ValueError) as error:
         url = key_address(module.params)
-        reason = mask_answer(str(error), module.params.values())
+        reason = mask_answer(str(error), (url, proxies.http, proxies.https))
         module.fail_json(
             msg=f"The repository's key cannot be read from {mask_urls(url)}: {reason}. "
             "Check the repository URL, and that this host reaches it (site_http_proxy, site_no_proxy).",

@@ -250,7 +250,7 @@ def test_what_a_proxy_says_again_of_passwords_is_masked(
         url = f"{scheme}://depot:D3potS3cret@depot.example.org/key.asc"
         names = {"http_proxy": proxy, "https_proxy": proxy}
         with pytest.raises(Refused) as caught:
-            params = {**names, "key_url": url, "keyring_package_url": ""}
+            params = {"key_url": url, "keyring_package_url": ""}
             repository_key.get_key(cast("Any", Module(params=params)), proxies)
         installer = {
             **names, "url": url, "archive": str(tmp_path / "h.tgz"), "sha256": "0" * 64, "version": "v2.15.2",
