@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 
 import pytest
 from tests.fuzz.targets import events, logins, terminal
+from tests.fuzz.test_fuzz import CAMPAIGN_INPUTS, MODULES
 
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
@@ -89,3 +92,19 @@ def test_lost_lines_and_keys_that_stay_are_noticed(monkeypatch, without):
     monkeypatch.setattr("clusterctl.cluster.known_hosts._without", without)
     with pytest.raises(AssertionError):
         TARGETS["known-hosts"].run(TARGETS["known-hosts"].seeds()[0])
+
+
+def test_the_table_of_the_campaign_has_every_target(repository):
+    """docs/reliability.md: what a campaign ran, a row a target."""
+    text = (repository / "docs/reliability.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("\n## Hostile input\n")
+    rows = re.findall(
+        r"^\| ([a-z]+): ([a-z_-]+) \| (\d+) \| [\d.]+ s \|$", section.split("\n## ")[0], re.MULTILINE
+    )
+    made = [
+        (module, target)
+        for module in MODULES
+        for target in importlib.import_module(f"tests.fuzz.targets.{module}").TARGETS
+    ]
+    assert sorted((module, target) for module, target, _ in rows) == sorted(made), "run the campaign again"
+    assert sum(int(inputs) for _, _, inputs in rows) >= CAMPAIGN_INPUTS
