@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport
-from clusterctl.rollout.drift.calls import CONTROLLER
 from clusterctl.rollout.drift.records import load_record
-from clusterctl.rollout.drift.replay import replay_on_controller, replay_on_hosts
+from clusterctl.rollout.drift.replay import replay_calls
 from clusterctl.rollout.drift.report import DriftReport, build_report
 
 from .conftest import REPOSITORY, RunningLab
@@ -30,10 +29,8 @@ def inspect(lab: RunningLab, names: Sequence[str]) -> DriftReport:
     records = {name: record for name in names if (record := load_record(directory, name))}
     assert set(records) == set(names), "a host has no record"
     calls = {name: record.calls for name, record in records.items()}
-    own = [call for calls_of_one in calls.values() for call in calls_of_one if call.at == CONTROLLER]
-    controller = replay_on_controller(own, directory)
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        return build_report(records, controller, replay_on_hosts(calls, transport))
+        return build_report(records, *replay_calls(calls, transport, directory))
 
 
 @dataclass

@@ -18,7 +18,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.rollout.drift.calls import CONTROLLER, Call
 from clusterctl.rollout.drift.records import DriftRecord, load_record
-from clusterctl.rollout.drift.replay import Answers, replay_on_controller, replay_on_hosts
+from clusterctl.rollout.drift.replay import Answers, replay_calls
 from clusterctl.rollout.drift.report import find_differences, fingerprint_answers
 
 FILE = Path(__file__).parents[1] / "golden" / "drift-answers.json"
@@ -55,10 +55,8 @@ def main() -> None:
     directory = ClusterDirectory(Path(sys.argv[1]).resolve())
     records = {name: record for name in HOSTS if (record := load_record(directory, name))}
     calls = {name: record.calls for name, record in records.items()}
-    own = {call.identity: call for some in calls.values() for call in some if call.at == CONTROLLER}
-    controller = replay_on_controller(list(own.values()), directory)
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        answers = replay_on_hosts(calls, transport)
+        controller, answers = replay_calls(calls, transport, directory)
     found = {}
     for name, record in records.items():
         given: dict[str, Answers] = {CONTROLLER: controller, "": answers[name]}

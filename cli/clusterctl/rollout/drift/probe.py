@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from clusterctl import console
@@ -26,7 +25,7 @@ from clusterctl.rollout.drift.call_log import read_call_log, remove_call_logs
 from clusterctl.rollout.drift.calls import CONTROLLER, Call, NotRepeatableError, select_calls
 from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets, find_obstacles
 from clusterctl.rollout.drift.records import DriftRecord, load_record, remove_record, save_record
-from clusterctl.rollout.drift.replay import Answers, replay_on_controller, replay_on_hosts
+from clusterctl.rollout.drift.replay import Answers, replay_calls
 from clusterctl.rollout.drift.report import (
     DriftReport,
     build_report,
@@ -149,17 +148,13 @@ class DriftProbe:
 
     def _replay(self, calls: Mapping[str, Sequence[Call]]) -> tuple[Answers, dict[str, Answers]]:
         """Returns the controller's own answers, and those of each host."""
-        local = {call.identity: call for own in calls.values() for call in own if call.at == CONTROLLER}
-        with ThreadPoolExecutor(1) as beside:
-            here = beside.submit(replay_on_controller, list(local.values()), self.session.directory)
-            try:
-                with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
-                    answers = replay_on_hosts(calls, transport)
-            except PasswordRefusedError as error:
-                raise _password_refused(error) from None
-            except ClusterctlError as error:
-                answers = dict.fromkeys(calls, error.what)
-            return here.result(), answers
+        try:
+            with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
+                return replay_calls(calls, transport, self.session.directory)
+        except PasswordRefusedError as error:
+            raise _password_refused(error) from None
+        except ClusterctlError as error:
+            return error.what, dict.fromkeys(calls, error.what)
 
 
 def _password_refused(error: PasswordRefusedError) -> ClusterctlError:

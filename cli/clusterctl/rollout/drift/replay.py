@@ -1,11 +1,12 @@
-"""Repeats the calls of many hosts: one command per host over SSH, and one here for the controller."""
+"""Repeats the calls of many hosts: one command per host over SSH, and beside them one here."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,27 @@ CALL_LIMIT_S = 60.0
 HOST_LIMIT_S = 180.0
 MAX_PARALLEL = 32
 DIRECTORY_ON_NODES = "/root/.clusterctl/probe"
+# Among the hosts that are asked: none of them has an empty name.
+HERE = ""
 
 # Results by the call's identity, or a sentence that says why there are none.
 Answers = Mapping[str, Mapping[str, Any]] | str
 
 
-def replay_on_hosts(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dict[str, Answers]:
-    """Returns the answers of each host; sends the payload to hosts that lack it.
+def replay_calls(
+    calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport, directory: ClusterDirectory
+) -> tuple[Answers, dict[str, Answers]]:
+    """Returns the controller's own answers, and those of each host; sends the payload to hosts that lack it.
 
     Raises PasswordRefusedError where several hosts refuse sudo's password, or none took it: then no other is
     asked. A host that is the only one to refuse it answers with that.
     """
-    questions = {host: lambda host=host: _replay_on_host(host, calls[host], transport) for host in calls}
+    own = {call.identity: call for asked in calls.values() for call in asked if call.at == CONTROLLER}
+    questions: dict[str, Callable[[], Answers]] = {
+        HERE: lambda: replay_on_controller(list(own.values()), directory)
+    }
+    for host in calls:
+        questions[host] = partial(_replay_on_host, host, calls[host], transport)
     answers: dict[str, Answers] = {}
     refused: PasswordRefusedError | None = None
     for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=MAX_PARALLEL):
@@ -49,9 +59,9 @@ def replay_on_hosts(calls: Mapping[str, Sequence[Call]], transport: OpenSshTrans
             answers[ended.name] = one_line(str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s"))
         else:
             answers[ended.name] = ended.value
-    if refused is not None and not (answers.keys() == calls.keys() and transport.is_password_taken()):
+    if refused is not None and not (answers.keys() == questions.keys() and transport.is_password_taken()):
         raise refused
-    return answers
+    return answers.pop(HERE), answers
 
 
 def replay_on_controller(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
