@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,32 @@ import yaml
 
 from .conftest import RunningLab, json_lines, must_be_good
 from .on_node import changes, inside
+from .test_runtime_roles import image
 
 NODE = "gpu01"
 PARTS = ("--only", "driver,runtime", "--limit", NODE)
+DRIVER = ("--only", "driver", "--limit", NODE)
 FIRST, NEWER, OTHER_BRANCH = "580.95.05", "580.105.08", "570.148.08"
 INSTALLED = "dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Version}\\n'"
+RPMS = "rpm -qa --qf '%{NAME}|%{VERSION}|%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n'"
+LOCKS = "/etc/dnf/plugins/versionlock.list"
 # What a change of packages or of their sources would leave behind.
-STATE = f"{INSTALLED}; find /etc -type f -not -name '*.lock' -exec sha256sum {{}} + | sort -k2"
+STATE = (
+    f"{{ {INSTALLED} || rpm -qa | sort; }} 2>/dev/null; "
+    "find /etc -type f -not -name '*.lock' -exec sha256sum {} + | sort -k2"
+)
 
 
 class Rack:
-    """One GPU node of a lab of its own; `kept` is what its operator had, by the command that shows it."""
+    """One GPU node of a lab of its own.
 
-    def __init__(self, lab: RunningLab) -> None:
-        self.lab = lab
+    `kept` is what its operator had, by the command that shows it; `found` is what preflight said in an apply.
+    """
+
+    def __init__(self, lab: RunningLab, system: str = "debian12") -> None:
+        self.lab, self.system = lab, system
         self.kept: dict[str, str] = {}
+        self.found: set[str] = set()
 
     def shell(self, command: str, *, check: bool = True, host: str = NODE) -> str:
         """What a shell prints as the node's root, without sshd."""
@@ -43,9 +54,9 @@ class Rack:
         command = ["docker", "cp", str(source), f"{self.lab.container(NODE)}:{target}"]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
-    def declare(self, **settings: Any) -> None:
+    def declare(self, group: str = "gpu_nodes", **settings: Any) -> None:
         """Settings of the site, added to those of the lab."""
-        path = self.lab.cluster / "group_vars/gpu_nodes.yml"
+        path = self.lab.cluster / f"group_vars/{group}.yml"
         values = yaml.safe_load(path.read_text(encoding="utf-8")) | settings
         path.write_text(yaml.safe_dump(values), encoding="utf-8")
 
@@ -55,8 +66,17 @@ class Rack:
 
     def packages(self) -> list[str]:
         """Installed packages with holds and versions, without the revision of their archive."""
+        if self.system == "rocky9":
+            return self._rpms()
         installed = [line for line in self.shell(INSTALLED).splitlines() if line[:2] in ("ii", "hi")]
         return sorted(line.partition("-0ubuntu")[0] for line in installed)
+
+    def _rpms(self) -> list[str]:
+        """The same of RPMs, as dpkg would list them: held is what versionlock has."""
+        locked = self.shell(f"cat {LOCKS} 2>/dev/null || true").split()
+        rows = [line.split("|") for line in self.shell(RPMS).splitlines()]
+        held = {full for *_, full in rows if any(lock.startswith(f"{full}.") for lock in locked)}
+        return sorted(f"{'hi' if full in held else 'ii'} |{name}|{version}" for name, version, full in rows)
 
     def running(self) -> set[str]:
         """The versions that the module, nvidia-smi and, if it is there, Fabric Manager say of themselves."""
@@ -76,16 +96,19 @@ class Rack:
             assert words in " ".join((done.stdout + done.stderr).split()), done.stdout + done.stderr
         assert self.shell(STATE) == before
 
-    def step(self, version: str) -> str:
+    def step(self, version: str, parts: Sequence[str] = PARTS) -> str:
         """Changes the driver to a version; what plan foretold is what apply did. Returns the plan's words."""
         self.declare(nvidia_driver_version=version, nvidia_driver_branch=version.split(".", maxsplit=1)[0])
-        planned = self.lab.clusterctl("plan", "--json", *PARTS)
+        planned = self.lab.clusterctl("plan", "--json", *parts)
         must_be_good(planned)
         changed = [line for line in json_lines(planned) if line["type"] == "change"]
         foretold = {(line["host"], line["task"]) for line in changed}
-        applied = self.lab.clusterctl("apply", "--yes", "--json", *PARTS)
+        applied = self.lab.clusterctl("apply", "--yes", "--json", *parts)
         must_be_good(applied)
-        done = changes(json_lines(applied))
+        said = json_lines(applied)
+        ours = [line for line in said if line.get("type") == "finding" and line["host"] == NODE]
+        self.found |= {f"{line['severity']} {line['subject']}: {line['found']}" for line in ours}
+        done = changes(said)
         assert foretold == done, f"only planned: {foretold - done}; only done: {done - foretold}"
         self.holds(version)
         return planned.stdout
@@ -106,17 +129,24 @@ class Rack:
         assert there == self.kept, {one: now for one, now in there.items() if now != self.kept[one]}
 
     def walk(self) -> str:
-        """The whole road: first apply, nothing more, newer version, another branch, and back.
+        """The whole road: a site with registry and image, nothing more, newer version, another branch, back.
 
         Returns what the first plan said.
         """
-        said = self.step(FIRST)
-        again = self.lab.clusterctl("apply", "--yes", "--json", "--full", *PARTS)
+        said = self.step(FIRST, ())
+        again = self.lab.clusterctl("apply", "--yes", "--json")
         must_be_good(again)
         assert changes(json_lines(again)) == set()
         first = self.packages()
+        self.trains()
         for version in (NEWER, OTHER_BRANCH, FIRST):
-            self.step(version)
+            self.step(version, DRIVER)
         back = self.packages()
         assert back == first, set(back) ^ set(first)
+        self.trains()
         return said
+
+    def trains(self) -> None:
+        """A container of the training image, which came from the cluster's registry, sees every GPU."""
+        listed = self.shell(f"docker run --rm --gpus all {image(self.lab)} nvidia-smi -L").splitlines()
+        assert len(listed) == int(self.shell("nvidia-smi -L | wc -l")) > 0, listed

@@ -78,12 +78,9 @@ WantedBy=sysinit.target
 """
 
 # firewalld as it is asked: what is bound to which zone is in a file, now and for later boots alike.
-FIREWALLD = {
-    "systemctl": """#!/bin/sh
-[ "$*" = "is-active --quiet firewalld" ] && exit 0
-exec /usr/bin/systemctl "$@"
-""",
-    "firewall-cmd": r"""#!/bin/sh
+FIREWALLD_UNIT = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+FIREWALLD_SOURCES = "/etc/firewalld/sources"
+FIREWALL_CMD = r"""#!/bin/sh
 bound=/etc/firewalld/sources
 [ "$1" = --permanent ] && shift
 case "$*" in
@@ -92,8 +89,7 @@ case "$*" in
 "--zone=trusted --add-source="*) grep -q " ${2##*=}$" $bound || echo "trusted ${2##*=}" >>$bound ;;
 *) exit 1 ;;
 esac
-""",
-}
+"""
 
 
 def archive(directory: Path, origin: str) -> bytes:

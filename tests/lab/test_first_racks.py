@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import rpm_archive
-from tests.support.rhel_root import RhelRoot, changes, role, site_settings
 
 from . import rack_states, site_proxy
 from .conftest import KEEP_VARIABLE, REPOSITORY, bring_up, json_lines, must_be_good
 from .on_node import Apply, until
-from .rack import FIRST, NODE, OTHER_BRANCH, PARTS, Rack
+from .rack import FIRST, LOCKS, NODE, PARTS, Rack
 from .validating import powered_off
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
@@ -62,7 +60,7 @@ def make_rack() -> Iterator[RackMaker]:
     def make(system: str, hardware: str = "hgx-a100-80gb") -> Rack:
         options = ("--nodes", "1", "--os", system, "--hardware", hardware)
         running.append(bring_up(DIRECTORY, *options, keep=KEEP_VARIABLE in os.environ))
-        return Rack(next(running[-1]))
+        return Rack(next(running[-1]), system)
 
     yield make
     for lab in running:
@@ -80,6 +78,13 @@ def test_a_hgx_with_docker_ce_ofed_and_monitoring(make_rack: RackMaker, tmp_path
     said = rack.walk()
     assert "dkms 3.3.0-1 replaces dkms 2.8.7-2ubuntu2.2" in said
     assert "mlnx-ofed-kernel-dkms" in said
+    found = "\n".join(rack.found)
+    for words in (
+        "info Docker: Docker CE is installed",
+        "info OFED: installed",
+        "held by container dcgm-exporter",
+    ):
+        assert words in found
     assert json.loads(rack.shell("cat /etc/docker/daemon.json"))["max-concurrent-downloads"] == 4
 
 
@@ -148,6 +153,23 @@ def install_site_a(rack: Rack, directory: Path) -> None:
 @pytest.mark.drawn("first racks")
 def test_b_fresh_behind_a_proxy_while_apt_daily_runs(make_rack: RackMaker) -> None:
     rack = make_rack("ubuntu2404")
+    install_site_b(rack)
+    with site_proxy.site_proxy(rack.lab), apt_daily(rack):
+        rack.walk()
+        asked = site_proxy.servers_asked(rack.lab)
+    assert {"archive.ubuntu.invalid", "developer.nvidia.invalid", "nvidia.github.invalid"} <= asked
+    assert "depot:5000" in asked, "the image comes through the proxy to the registry's host"
+    assert "registry01:5000" not in asked, "and from there to the nodes past it"
+
+
+def install_site_b(rack: Rack) -> None:
+    """A fresh Ubuntu, whose sources, as all others, are reached through the site's proxy."""
+    said = (
+        ". /etc/os-release; echo $ID $VERSION_ID $VERSION_CODENAME; uname -r; cat /etc/dpkg/origins/default"
+    )
+    assert rack.shell(said).splitlines()[:3] == [
+        "ubuntu 24.04 noble", "6.8.0-151-generic", "Vendor: Ubuntu",
+    ]  # fmt: skip
     rack.write({
         "/etc/apt/sources.list": "# See /etc/apt/sources.list.d/ubuntu.sources.\n",
         "/etc/apt/sources.list.d/ubuntu.sources":
@@ -155,7 +177,9 @@ def test_b_fresh_behind_a_proxy_while_apt_daily_runs(make_rack: RackMaker) -> No
             f"Signed-By: {KEYRINGS}/depot.asc\n",
     })  # fmt: skip
     rack.declare(
+        "all",
         site_http_proxy=site_proxy.URL,
+        site_https_proxy=site_proxy.URL,
         nvidia_driver_repository_url="http://developer.nvidia.invalid/cuda/repos",
         nvidia_container_toolkit_repository_url="http://nvidia.github.invalid/libnvidia-container/stable/deb",
     )
@@ -163,8 +187,6 @@ def test_b_fresh_behind_a_proxy_while_apt_daily_runs(make_rack: RackMaker) -> No
         "cat /etc/apt/sources.list /etc/apt/sources.list.d/ubuntu.sources",
         "ls /etc/apt/apt.conf.d | grep -v clusterctl",
     )
-    with site_proxy.site_proxy(rack.lab), apt_daily(rack):
-        rack.walk()
 
 
 @contextmanager
@@ -177,66 +199,38 @@ def apt_daily(rack: Rack) -> Iterator[None]:
 
 
 @pytest.mark.drawn("first racks")
-@pytest.mark.needs("dnf", "rpmbuild", "createrepo_c", "modifyrepo_c", "rpmsign", "gpg", "unshare", "root")
-def test_c_rocky_with_selinux_and_firewalld(tmp_path: Path) -> None:
-    """A root of its own with real dnf and rpm, where SELinux and firewalld are played."""
-    settings = site_settings(tmp_path)
-    settings["container_runtime_firewalld_sources"] = ["10.0.0.0/24"]
-    host = RhelRoot(tmp_path / "node", [rpm_archive.build(tmp_path / "rocky", with_driver=False)])
-    host.enforce()
-    for name, text in rack_states.FIREWALLD.items():
-        host.add_program(name, text)
-    locks = host.root / "etc/dnf/plugins/versionlock.list"
-    theirs = {
-        "etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=targeted\n",
-        "etc/firewalld/sources": "trusted 192.0.2.0/24\n",
-        "etc/dnf/dnf.conf": "[main]\ngpgcheck=1\nbest=True\nmax_parallel_downloads=2\n",
-        "etc/dnf/plugins/versionlock.list": "bash-0:5.1.8-9.el9.*\n",
-    }
-    for path, text in theirs.items():
-        (host.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (host.root / path).write_text(text)
+def test_c_rocky_with_selinux_and_firewalld(make_rack: RackMaker) -> None:
+    rack = make_rack("rocky9")
+    install_site_c(rack)
+    rack.declare(container_runtime_firewalld_sources=["10.0.0.0/24"])
+    rack.walk()
+    assert {"info SELinux: enforcing", "warning firewall: firewalld refuses by default"} <= rack.found
+    assert "trusted 10.0.0.0/24" in rack.shell(f"cat {rack_states.FIREWALLD_SOURCES}")
 
-    found, output = host.play([role("preflight")], {**settings, "preflight_report_only": True})
-    assert found.get("failed") == 0, output[-4000:]
-    assert "SELinux" in output
-    assert "firewalld refuses by default" in output
 
-    firewall = {
-        "clusterctl.cluster.firewalld_sources": {"sources": "{{ container_runtime_firewalld_sources }}"}
-    }
-    road = [
-        role("nvidia_driver"),
-        role("container_runtime", "install"),
-        {"name": "Accept connections from the cluster's networks where firewalld runs", **firewall},
-        role("nvidia_container_toolkit", "install"),
-        role("registry_client", "trust"),
-    ]
-
-    def step(version: str) -> str:
-        """Changes the driver; what check mode foretold is what was done. Returns all packages."""
-        wanted = {**settings, "nvidia_driver_version": version, "nvidia_driver_branch": version[:3]}
-        checked, foretold = host.play(road, wanted, "--check")
-        assert checked.get("failed") == 0, foretold[-4000:]
-        applied, done = host.play(road, wanted)
-        assert applied.get("failed") == 0, done[-4000:]
-        assert changes(foretold) == changes(done)
-        assert changes(done)
-        packages = host.run("rpm -qa | sort")
-        assert f"nvidia-driver-cuda-{version}-" in packages
-        assert packages.count("nvidia-driver-cuda-5") == 1
-        assert f"nvidia-driver-cuda-3:{version}-" in locks.read_text()
-        for path, text in theirs.items():
-            assert text in (host.root / path).read_text()
-        return packages
-
-    first = step("580.95.05")
-    assert "10.0.0.0/24" in (host.root / "etc/firewalld/sources").read_text()
-    again, output = host.play(road, {**settings, "nvidia_driver_version": "580.95.05"})
-    assert (again.get("failed"), again.get("changed")) == (0, 0), output[-4000:]
-    step("580.105.08")
-    step(OTHER_BRANCH)
-    assert step("580.95.05") == first
+def install_site_c(rack: Rack) -> None:
+    """SELinux enforces and firewalld runs, both played; a site's own options of dnf, and a lock."""
+    rack.write({
+        "/etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=targeted\n",
+        "/etc/systemd/system/firewalld.service": rack_states.FIREWALLD_UNIT,
+        "/usr/bin/firewall-cmd": rack_states.FIREWALL_CMD,
+        rack_states.FIREWALLD_SOURCES: "trusted 192.0.2.0/24\n",
+        "/etc/dnf/dnf.conf": "[main]\ngpgcheck=1\nbest=True\nmax_parallel_downloads=2\n",
+        LOCKS: "bash-0:5.1.8-9.el9.*\n",
+    })  # fmt: skip
+    rack.shell("chmod 0755 /usr/bin/firewall-cmd && systemctl enable --now firewalld")
+    # The kernel's own word on SELinux, beside the groups of processes.
+    rack.shell(
+        "mkdir /run/cgroups && mount --rbind /sys/fs/cgroup /run/cgroups && "
+        "mount -t tmpfs selinux /sys/fs && mkdir /sys/fs/cgroup /sys/fs/selinux && "
+        "mount --rbind /run/cgroups /sys/fs/cgroup && "
+        "echo 1 >/sys/fs/selinux/enforce"
+    )
+    rack.keep(
+        "cat /etc/selinux/config /sys/fs/selinux/enforce /etc/dnf/dnf.conf /etc/yum.repos.d/rocky.repo",
+        f"grep ^bash {LOCKS}; grep 192.0.2 {rack_states.FIREWALLD_SOURCES}",
+        "systemctl is-active firewalld; rpm -q bash kernel-core",
+    )
 
 
 @pytest.mark.drawn("first racks")
@@ -258,6 +252,7 @@ def test_e_workstation_with_secure_boot_and_a_display(make_rack: RackMaker) -> N
     rack.refused("(nvidia_driver_source: distribution), or")
     rack.declare(nvidia_driver_source="distribution")
     rack.walk()
+    assert "info Secure Boot: enabled, modules signed by Ubuntu" in rack.found
     until(rack.lab, "ls -l /proc/$(pgrep -x Xorg)/fd | grep -q /dev/nvidia0", host=NODE)
     assert rack.shell("dpkg-query -W -f '${db:Status-Abbrev}' dkms", check=False) == ""
 

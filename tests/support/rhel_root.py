@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -39,9 +38,6 @@ exec unshare --mount --propagation private /bin/sh -c '
 set -e
 for one in usr proc sys dev tmp; do mount --rbind /$one {root}/$one; done
 mount --bind {root}/.local {root}/usr/local
-if [ -d {root}/.selinux ]; then
-    mount -t overlay selinux -o lowerdir=/sys/fs,upperdir={root}/.selinux,workdir={root}/.work {root}/sys/fs
-fi
 exec chroot {root} /usr/bin/env HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin /usr/bin/python3 "$@"
 ' sh "$@"
 """
@@ -86,12 +82,6 @@ class RhelRoot:
         self.python.write_text(PYTHON.format(root=shlex.quote(str(self.root))))
         self.python.chmod(0o755)
 
-    def enforce(self) -> None:
-        """SELinux is enforcing, as the kernel shows it."""
-        (self.root / ".selinux/selinux").mkdir(parents=True)
-        (self.root / ".work").mkdir()
-        (self.root / ".selinux/selinux/enforce").write_text("1")
-
     def add_program(self, name: str, text: str) -> None:
         """A program that comes first on PATH."""
         path = self.root / ".local/bin" / name
@@ -131,13 +121,6 @@ class RhelRoot:
         recap = next((line for line in output.splitlines() if line.startswith("gpu01") and "ok=" in line), "")
         counts = dict(word.split("=") for word in recap.split() if "=" in word)
         return {name: int(value) for name, value in counts.items()}, output
-
-
-def changes(output: str) -> set[str]:
-    """The tasks of a play that changed something."""
-    tasks = re.split(r"^TASK \[(.*)\] \*+$", output, flags=re.MULTILINE)
-    pairs = zip(tasks[1::2], tasks[2::2], strict=True)
-    return {name for name, said in pairs if re.search(r"^changed: \[", said, re.MULTILINE)}
 
 
 def role(name: str, tasks_from: str = "main") -> dict[str, Any]:
