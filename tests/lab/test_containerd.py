@@ -15,7 +15,7 @@ from .conftest import KEEP_VARIABLE, REPOSITORY, bring_up, json_lines, must_be_g
 from .on_node import changes
 from .rack import FIRST, NODE, PARTS, Rack
 
-pytestmark = [pytest.mark.lab, pytest.mark.drawn("first racks"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.lab, pytest.mark.drawn("first racks"), pytest.mark.timeout(2400)]
 
 ALONE = {"container_runtime_engine": "containerd", "training_image_enabled": False}
 CONFIG = "/etc/containerd/config.toml"
