@@ -59,7 +59,7 @@ EXAMPLES = r"""
   clusterctl.cluster.registry_credentials:
     directory: "{{ inventory_dir }}/.clusterctl/secrets"
     users:
-      - {name: registry-push, user: push, servers: ["127.0.0.1:5001"]}
+      - {name: registry-push, user: push, servers: ["127.0.0.1:501"]}
   delegate_to: localhost
   become: false
 """

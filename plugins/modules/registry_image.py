@@ -50,7 +50,7 @@ EXAMPLES = r"""
 - name: Copy the training image into the registry
   clusterctl.cluster.registry_image:
     source: docker.io/paddlepaddle/paddle
-    destination: 127.0.0.1:5001/library/paddle
+    destination: 127.0.0.1:501/library/paddle
     digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
   async: 14400
   poll: 0

@@ -142,7 +142,7 @@ def prepare(lab: BenchLab, work: Path) -> None:
         "bench_driver_packages": [f"{name}={version}" for name, version in sorted(driver.items())],
         "bench_toolkit_packages": [f"{name}={version}" for name, version in sorted(toolkit.items())],
         "bench_image": image,
-        "bench_pushed": f"docker://127.0.0.1:5001/{image.partition('/')[2]}",
+        "bench_pushed": f"docker://127.0.0.1:501/{image.partition('/')[2]}",
         "bench_sources": _sources(record),
     }
     (work / "variables.json").write_text(json.dumps(variables, indent=1), encoding="utf-8")

@@ -61,7 +61,7 @@ def registry() -> None:
         running(f"{listener}.service")
     trusted = "context=ssl.create_default_context(cafile='/etc/clusterctl/registry/ca.crt')"
     python(f"import urllib.request as u, ssl; u.urlopen('https://{REGISTRY}:5000/v2/', {trusted})")
-    asked = "c = h.HTTPConnection('127.0.0.1', 5001); c.request('GET', '/v2/'); print(c.getresponse().status)"
+    asked = "c = h.HTTPConnection('127.0.0.1', 501); c.request('GET', '/v2/'); print(c.getresponse().status)"
     require(ask(f'python3 -c "import http.client as h; {asked}"') == "401", "anybody may push")
     auth = "--tls-verify=false --authfile /etc/clusterctl/registry/push.auth.json"
     ask(f"skopeo inspect --raw {auth} {GIVEN['bench_pushed']}")
