@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Watch
+from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import ConnectionWatch
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_forms, secret_forms
 
 # Harbor's own default for a request, and a database that is busy with a dump.
@@ -37,12 +37,12 @@ class _Here(http.client.HTTPSConnection):
     def __init__(self, address: str, port: int, hostname: str, context: ssl.SSLContext) -> None:
         super().__init__(hostname, port, timeout=ANSWER_S, context=context)
         self._address, self._tls = address, context
-        self._watch: Watch | None = None
+        self._watch: ConnectionWatch | None = None
 
     def connect(self) -> None:
         plain = socket.create_connection((self._address, self.port), self.timeout)
         # What wraps it may fail, or never end: it is closed and cut by then.
-        self.sock, self._watch = plain, Watch(plain, ANSWER_S)
+        self.sock, self._watch = plain, ConnectionWatch(plain, ANSWER_S)
         self.sock = self._secured(plain)
 
     def _secured(self, plain: socket.socket) -> socket.socket:

@@ -93,7 +93,7 @@ def pieces(answer: Any, deadline: Deadline, max_bytes: int) -> Iterator[bytes]:
         raise ConnectionError("the connection ended before its last byte")
 
 
-class Watch:
+class ConnectionWatch:
     """Cuts a connection after some seconds, from a thread of its own.
 
     OpenSSL reads a server's HelloRequests and session tickets without end in one call, which only this ends.
@@ -117,7 +117,7 @@ class Watch:
         self._timer.cancel()
         self._own.close()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ConnectionWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -224,7 +224,7 @@ class _SecuredConnection(_PlainConnection, http.client.HTTPSConnection):
         """Connect, by the proxy where there is one, and make TLS of it."""
         http.client.HTTPConnection.connect(self)
         try:
-            with Watch(self.sock, self._deadline.left()):
+            with ConnectionWatch(self.sock, self._deadline.left()):
                 self.sock = self._context.wrap_socket(
                     self.sock, server_hostname=self._tunnel_host or self.host
                 )
@@ -258,7 +258,7 @@ class _Clocked(io.RawIOBase):
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline, stalled_s: float | None) -> None:
         self._raw, self._sock, self._deadline, self._stalled_s = raw, sock, deadline, stalled_s
-        self._watch = Watch(sock, deadline.left())
+        self._watch = ConnectionWatch(sock, deadline.left())
 
     def readable(self) -> bool:
         """It is read, and nothing else."""
