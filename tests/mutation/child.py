@@ -5,7 +5,8 @@ processes forked from this one, which import the changed module anew and all tha
 self-test of the checks that it affects, by the golden verdicts of the nearest of them, by the unit tests of
 its module, and by the golden verdicts of the others. The first difference ends it. Golden verdicts are
 compared with what the unchanged checks say here, which `test_golden_verdicts.py` holds equal to the files.
-SECONDS are of CPU time, for each of these ways.
+SECONDS are of CPU time, for each of these ways; unit tests have five times as many: nearly all of them are
+those of a module that everything uses.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tests.mutation.affected import golden_of, importers
 PRELOADED = ("hypothesis", "jsonschema", "yaml", "click", "rich", "jinja2", "_pytest.assertion.rewrite")
 OURS = ("clustercheck", "tests.support")
 WAITS = 20  # times its CPU time: as long as others may keep a mutant from the processor
+OF_UNIT_TESTS = 5  # times the CPU time of another way
 TIME_LIMIT = "the time limit"
 UNIT_TESTS = "unit tests"
 # By check: the name of each of its cases, and what it says of it.
@@ -49,7 +51,7 @@ def main(tree: Path, limit_s: int) -> None:
         began = time.monotonic()
         found = next(filter(None, _ways(tree, asked, told, limit_s)), "")
         if found == UNIT_TESTS and asked["tests"] not in sound:
-            if found_by(lambda tests=asked["tests"]: _by_unit_tests(tests), limit_s):
+            if found_by(lambda tests=asked["tests"]: _by_unit_tests(tests), OF_UNIT_TESTS * limit_s):
                 sys.exit(f"the unit tests of {asked['file']} fail without a change: nothing was measured")
             sound.append(asked["tests"])
         sys.stderr.write(f"{found or 'SURVIVED'}\t{asked['name']}\n")
@@ -62,13 +64,13 @@ def _ways(tree: Path, asked: Mapping[str, Any], told: Told, limit_s: int) -> Ite
     """What finds the mutant by one way after the other, empty where that one does not."""
     again = imported_again(asked["file"])
 
-    def changed(judge: Callable[[], str]) -> str:
+    def changed(judge: Callable[[], str], most_s: int = limit_s) -> str:
         def judge_changed() -> str:
             _import_again(tree, again)
             return judge()
 
         with _changed(tree / "clustercheck" / asked["file"], asked["text"]):
-            return found_by(judge_changed, limit_s)
+            return found_by(judge_changed, most_s)
 
     def by_golden(module: str) -> str:
         for check in _checks_of([module]):
@@ -81,7 +83,7 @@ def _ways(tree: Path, asked: Mapping[str, Any], told: Told, limit_s: int) -> Ite
     yield changed(lambda: _by_self_test(asked["checks"]))
     if nearest:
         yield by_golden(nearest)
-    yield changed(lambda: _by_unit_tests(asked["tests"]))
+    yield changed(lambda: _by_unit_tests(asked["tests"]), OF_UNIT_TESTS * limit_s)
     yield from map(by_golden, others)
 
 

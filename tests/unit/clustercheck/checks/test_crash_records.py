@@ -134,6 +134,7 @@ def test_a_kernel_that_keeps_none_is_not_judged() -> None:
     result = judged(none(sample.healthy(1)))
     assert result.verdict is EXCLUDED and "no backend" in result.because
     assert judged(none(with_dumps(1.0))).verdict is FAIL
+    assert judged(none(with_dumps(400.0))).verdict is PASS  # it kept that one
 
 
 @pytest.mark.parametrize("time", [None, True, -1, 1e12, "now"])
