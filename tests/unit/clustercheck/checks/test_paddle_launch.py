@@ -246,6 +246,12 @@ def test_a_node_alone_says_how_many_processes_there_are() -> None:
         only_gpu02(lambda verdict: [t.update(world=64) for t in verdict["trainers"]])(sample.healthy())
     )
     assert found["gpu02"].because == "the processes found 64 of 24 processes of all nodes"
+    pair = judged(
+        only_gpu02(lambda verdict: [t.update(world=64) for t in verdict["trainers"]])(sample.healthy(2))
+    )
+    assert [one.because for one in pair.values()] == [
+        f"the processes found {number} of 16 or 64 processes of all nodes" for number in (16, 64)
+    ]
     assert {found[node].verdict for node in ("gpu01", "gpu03")} == {Verdict.PASS}
 
 
