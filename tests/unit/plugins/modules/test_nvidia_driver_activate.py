@@ -105,6 +105,21 @@ def bring(module: FakeModule) -> tuple[str, list[str]]:
     return stays, module.commands
 
 
+def test_a_driver_that_somebody_else_loads_meanwhile_needs_no_reboot(module: FakeModule) -> None:
+    stop_holders = driver_reload.stop_holders
+
+    def and_it_is_loaded(*arguments: object, **options: object) -> None:
+        stop_holders(*arguments, **options)
+        module.load("580.105.08")
+        module.refused = {"nvidia"}
+
+    module.patch.setattr(driver_reload, "stop_holders", and_it_is_loaded)
+    loads: list[str] = []
+    module.patch.setattr(driver_reload, "load", lambda _, version: loads.append(version))
+    assert bring(module)[0] == ""
+    assert loads == ["580.105.08"], "its other modules are still to be loaded"
+
+
 def test_a_driver_that_runs_is_left_alone(module: FakeModule) -> None:
     module.load("580.105.08")
     assert bring(module) == ("", [])
