@@ -32,7 +32,7 @@ STAGE_S = 90.0
 # About what one size takes, and each node of it, on two cores.
 SIZE_S, NODE_S = 60.0, 40.0
 GOAL_OVER_ANSIBLE = 6.0
-GOAL_OVER_PYINFRA = 1.5
+GOAL_OVER_PYINFRA = 1.0
 GOAL_CPU_S = 0.5
 
 
