@@ -52,7 +52,7 @@ def test_each_sample_comes_once_from_memory_and_from_storage(tmp_path: Path, ran
 
 
 def test_a_sample_that_is_another_is_found(tmp_path: Path, ranks_of_a_job: Any) -> None:
-    arguments = {**SMALL, "storage": str(tmp_path / "none-")}
+    arguments = {**SMALL, "storage": str(tmp_path / "none-"), "meetings": 1}
     (verdict,) = ranks_of_a_job(tmp_path / "job", "swaps", arguments, ranks=1, programs={"swaps": SWAPS})
     assert verdict["ok"] is False
     assert verdict["because"] == "/dev/shm: 1 of 64 samples differ from what was written"
