@@ -22,6 +22,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     package_task,
     repository_key,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
@@ -256,7 +257,7 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
             raise error
 
         host.patch.setattr(repository_key, "fetch", fetch)
-        return result_of(repository_key.get_key, Module(key_url="http://depot/key.asc"), None)
+        return result_of(repository_key.get_key, Module(key_url="http://depot/key.asc"), Proxies())
 
     return fails
 
