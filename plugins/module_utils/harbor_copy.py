@@ -26,6 +26,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
     CHUNK,
     open_below,
     replacing_below,
+    sha256_below,
     sha256_of_stream,
 )
 
@@ -136,7 +137,7 @@ def _copy(source: Path, inside: str, target: Path, good: Path | None) -> Copied:
         place.unlink(missing_ok=True)
         name = Path(inside).parent.name
         # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
-        if good and _digest(good / DATA, inside) == name:
+        if good and sha256_below(good / DATA, inside) == name:
             live, content = sha256_of_stream(stream), name
             _link(good / DATA / inside, place)
         else:
@@ -144,15 +145,6 @@ def _copy(source: Path, inside: str, target: Path, good: Path | None) -> Copied:
     mode = stat.S_IMODE(status.st_mode)
     kept = Kept(inside, place.stat().st_size, content, mode, status.st_uid, status.st_gid)
     return Copied(kept, _stamp(status) if settled else (), live)
-
-
-def _digest(root: Path, inside: str) -> str:
-    """SHA-256 of a file; empty where it cannot be read, as a rotten disk has it."""
-    try:
-        with open_below(root, inside) as stream:
-            return sha256_of_stream(stream)
-    except OSError:
-        return ""
 
 
 def _link(source: Path, target: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
     open_below,
+    sha256_below,
     sha256_of,
     sha256_of_stream,
 )
@@ -184,10 +185,10 @@ def wrong(backup: Path) -> list[str]:
     except (OSError, ValueError) as error:
         return [f"{backup.name} cannot be read: {error}"]
     found = []
-    if _digest(backup, FILES) != manifest["files_sha256"]:
+    if sha256_below(backup, FILES) != manifest["files_sha256"]:
         found.append(f"{FILES} was changed")
     if manifest["database"] == "own":
-        if _digest(backup, DUMP) != manifest["database_sha256"]:
+        if sha256_below(backup, DUMP) != manifest["database_sha256"]:
             found.append(f"{DUMP} is gone or was changed")
         elif not whole_dump(backup / DUMP):
             found.append(f"{DUMP} is not a whole dump")
@@ -205,15 +206,6 @@ def wrong(backup: Path) -> list[str]:
         if (size, digest) != (one.size, one.sha256):
             found.append(f"{one.path} was changed")
     return found
-
-
-def _digest(backup: Path, name: str) -> str:
-    """SHA-256 of an ordinary file; empty where it is none."""
-    try:
-        with open_below(backup, name) as stream:
-            return sha256_of_stream(stream)
-    except OSError:
-        return ""
 
 
 def prune(directory: Path, keep: int) -> list[str]:

@@ -29,6 +29,15 @@ def sha256_of(path: Path) -> str:
         return sha256_of_stream(stream)
 
 
+def sha256_below(root: Path, inside: str) -> str:
+    """SHA-256 of an ordinary file below a directory; empty where `open_below` cannot read one."""
+    try:
+        with open_below(root, inside) as stream:
+            return sha256_of_stream(stream)
+    except OSError:
+        return ""
+
+
 def sha256_of_stream(stream: BinaryIO) -> str:
     """The same of what is left of an open file. Raises OSError."""
     found = hashlib.sha256()

@@ -352,7 +352,7 @@ def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
         "kubelet": (
             "warning",
             "Kubernetes",
-            "this is a node of it",
+            "a kubelet runs here, or is set up to",
             "drain it before its driver or MIG changes; its containerd is left alone, and no Docker is "
             "installed beside it",
         ),
