@@ -15,7 +15,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT
 from clusterctl.rollout.gate import decide
 from clusterctl.rollout.leases import Holding, lost
 from clusterctl.rollout.session import Session, WaveLimits, note, play
-from clusterctl.rollout.waves import WavePlan
+from clusterctl.rollout.waves import Wave, WavePlan
 
 PLAYBOOK = "site.yml"
 NOT_STARTED = "not started"
@@ -100,7 +100,6 @@ def apply_waves(
     ``again`` makes sure, before each wave but the first, that its hosts are ours still, and says of whom not.
     """
     outcome = SiteOutcome(plan)
-    before: list[str] = []
     for number, wave in enumerate(plan.waves, 1):
         try:
             gone = again(wave.hosts) if number > 1 else ()
@@ -111,9 +110,8 @@ def apply_waves(
             _blame(session, outcome, gone)
             break
         note(session, WaveStarted(time.time(), wave.name, number, len(plan.waves), wave.hosts))
-        told = _with_waves_before(session, before) if check else session
+        told = _with_waves_before(session, plan.waves[: number - 1]) if check else session
         done = play(told, PLAYBOOK, wave.hosts, tags=tags, check=check, every_host=not tags, limits=limits)
-        before += wave.hosts
         outcome.states |= done.states
         outcome.reasons |= done.reasons
         outcome.records |= done.ledger.hosts
@@ -129,9 +127,10 @@ def apply_waves(
     return outcome
 
 
-def _with_waves_before(session: Session, hosts: Sequence[str]) -> Session:
-    """For check mode: what changes on the controller may be reported by these hosts' play already."""
-    return replace(session, extra_vars={**session.extra_vars, "clusterctl_waves_before": list(hosts)})
+def _with_waves_before(session: Session, waves: Sequence[Wave]) -> Session:
+    """For check mode: what changes on the controller may be reported by the play of these waves already."""
+    hosts = [host for wave in waves for host in wave.hosts]
+    return replace(session, extra_vars={**session.extra_vars, "clusterctl_waves_before": hosts})
 
 
 def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:
