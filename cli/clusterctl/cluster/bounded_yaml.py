@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -38,7 +37,7 @@ class UnboundedYamlError(yaml.YAMLError):
 
 def compose(text: str) -> Node | None:
     """The text as nodes, of which one document has at most MAX_NODES. Raises yaml.YAMLError."""
-    refused = _require_few_events(text)
+    refused = _why_unread(text)
     loader = yaml.SafeLoader if len(text) <= MAX_EXPLAINED else FAST_LOADER
     try:
         root: Node | None = yaml.compose(text, Loader=loader)
@@ -90,12 +89,23 @@ def _refusal(because: str, node: Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, because, node.start_mark)
 
 
-def _require_few_events(text: str) -> yaml.YAMLError | None:
-    """Stops at what is too much, before nodes are made of it. Returns the error of what is no YAML."""
+def _why_unread(text: str) -> yaml.YAMLError | None:
+    """What is no YAML in the text. Raises UnboundedYamlError for what is too much before that."""
+    try:
+        _require_few_events(text)
+    except UnboundedYamlError:
+        raise
+    except yaml.YAMLError as error:
+        return error
+    except ValueError as error:  # as half of a surrogate pair
+        return yaml.YAMLError(str(error))
+    return None
+
+
+def _require_few_events(text: str) -> None:
+    """Stops at what is too much, before nodes are made of it. Raises yaml.YAMLError and ValueError."""
     depth = nodes = line = 0
-    for event in _events(text):
-        if isinstance(event, yaml.YAMLError):
-            return event
+    for event in yaml.parse(text, Loader=FAST_LOADER):
         nodes += not isinstance(event, CLOSING)
         depth += isinstance(event, OPENING) - isinstance(event, CLOSING)
         line = event.start_mark.line + 1 if event.start_mark else line
@@ -103,17 +113,6 @@ def _require_few_events(text: str) -> yaml.YAMLError | None:
             raise UnboundedYamlError(f"it is nested more than {MAX_DEPTH} deep", line)
         if nodes > MAX_NODES:
             raise UnboundedYamlError(f"it holds more than {MAX_NODES} values", line)
-    return None
-
-
-def _events(text: str) -> Iterator[yaml.Event | yaml.YAMLError]:
-    """As far as it is YAML, and what is wrong after that."""
-    try:
-        yield from yaml.parse(text, Loader=FAST_LOADER)
-    except yaml.YAMLError as error:
-        yield error
-    except ValueError as error:  # as half of a surrogate pair
-        yield yaml.YAMLError(str(error))
 
 
 def _is_endless(root: Node) -> bool:
