@@ -73,7 +73,7 @@ class Rack:
 
     def _rpms(self) -> list[str]:
         """The same of RPMs, as dpkg would list them: held is what versionlock has."""
-        locked = self.shell(f"cat {LOCKS} 2>/dev/null || true").split()
+        locked = self.shell(f"cat {LOCKS}", check=False).split()
         rows = [line.split("|") for line in self.shell(RPMS).splitlines()]
         held = {full for *_, full in rows if any(lock.startswith(f"{full}.") for lock in locked)}
         return sorted(f"{'hi' if full in held else 'ii'} |{name}|{version}" for name, version, full in rows)

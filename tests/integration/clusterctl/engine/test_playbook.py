@@ -65,11 +65,10 @@ def run(request: PlaybookRequest) -> tuple[PlaybookOutcome, list[Event]]:
         return run_playbook(request, take), events
 
 
-@pytest.mark.parametrize("said", ["5", '{"data": 7}', '{"data": {"x": 1}, "aggregate": true}', "null"])
-def test_statistics_that_a_host_returns_count_for_nobody(site: Path, said: str) -> None:
-    """Ansible adds them up in its main process, for all hosts, and takes them from any module."""
+def with_a_liar(site: Path, says: str) -> PlaybookOutcome:
+    """Two hosts are asked, of which on gpu01 a shell says this in the place of a module."""
     liar = site / "liar"
-    liar.write_text(f'#!/bin/sh\necho \'{{"changed": false, "ansible_stats": {said}}}\'\n')
+    liar.write_text(f"#!/bin/sh\n{says}\n")
     liar.chmod(0o755)
     tasks = """\
         - name: Look
@@ -80,6 +79,13 @@ def test_statistics_that_a_host_returns_count_for_nobody(site: Path, said: str) 
               {{ liar if inventory_hostname == 'gpu01' else ansible_playbook_python }}
         """
     outcome, _ = run(request(site, tasks, ("gpu01", "gpu02")))
+    return outcome
+
+
+@pytest.mark.parametrize("said", ["5", '{"data": 7}', '{"data": {"x": 1}, "aggregate": true}', "null"])
+def test_statistics_that_a_host_returns_count_for_nobody(site: Path, said: str) -> None:
+    """Ansible adds them up in its main process, for all hosts, and takes them from any module."""
+    outcome = with_a_liar(site, f'echo \'{{"changed": false, "ansible_stats": {said}}}\'')
     assert outcome.states == dict.fromkeys(("gpu01", "gpu02"), HostState.GOOD)
 
 
@@ -255,20 +261,9 @@ def test_a_node_that_prints_without_end_fails_and_the_others_go_on(
 
 def test_a_node_that_answers_with_megabytes_fails_before_ansible_copies_them(site: Path) -> None:
     """Ansible's main process takes a minute for some, and all hosts wait for it."""
-    liar = site / "liar"
     print_many = "yes '{},' | head -c 6000000 | tr -d '\\n'"
     begin = """printf '{"changed": false, "x": ['"""
-    liar.write_text(f"#!/bin/sh\n{begin}\n{print_many}\necho '1]}}'\n")
-    liar.chmod(0o755)
-    tasks = """\
-        - name: Look
-          ansible.builtin.ping:
-          vars:
-            liar: "{{ site }}/liar"
-            ansible_python_interpreter: >-
-              {{ liar if inventory_hostname == 'gpu01' else ansible_playbook_python }}
-        """
-    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02")))
+    outcome = with_a_liar(site, f"{begin}\n{print_many}\necho '1]}}'")
     assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
     assert "and at most 2000000 are read" in outcome.reasons["gpu01"]
 

@@ -13,9 +13,9 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan imp
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import Build
 from tests.support.tree import ROOT
+from tests.unit.plugins.module_utils.test_nvidia_driver_planner import BARE
 
 COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
-A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
 OPEN, OWN = "open", "proprietary"
 REDHAT = ("rhel", "rocky", "almalinux")
 DRIVERS = {"580": "580.95.05", "570": "570.148.08"}
@@ -149,19 +149,13 @@ class Case:
                 builds[name] = {"6.8.0-151.151+1": Build(version, self.kernel)}
                 available[name] = ["6.8.0-151.151+1"]
         streams = [STREAMS[self.flavor].format(b=branch) for branch in self.branches]
-        return Facts(
+        return replace(
+            BARE,
             os={"id": self.system, "version": self.release, "name": f"{NAMES[self.system]} {self.release}"},
             kernels=[self.kernel],
             headers={self.kernel: False},
-            gpus=[A100] * 8,
             nvswitches=6 if FABRIC[self.place] else 0,
             installed={},
-            held=set(),
-            record={},
-            loaded="",
-            loaded_flavor="",
-            nouveau=False,
-            runfile=False,
             available=available,
             builds=builds,
             kernel_metapackages={"generic": self.kernel},
