@@ -187,7 +187,7 @@ def test_of_an_unsupported_system_nothing_else_is_said() -> None:
         ),
         ({"others": {"docker_snap": "/snap/docker"}}, {}, "error", "Docker", "snap"),
         ({"others": {"ofed": "/etc/infiniband/info"}}, {}, "info", "OFED", "installed"),
-        ({"others": {"kubelet": "k3s-agent"}}, {}, "warning", "Kubernetes", "a node of it (k3s-agent)"),
+        ({"others": {"kubelet": "k3s-agent"}}, {}, "warning", "Kubernetes", "is set up to (k3s-agent)"),
         ({"packages": {"libcuda1": "535.1-1"}}, {}, "error", "driver", "libcuda1 535.1"),
         ({"packages": {"libcuda1": "535.1-1"}}, {"existing": "adopt"}, "warning", "driver", "libcuda1 535.1"),
         (
