@@ -150,11 +150,12 @@ def test_a_source_that_gives_next_to_nothing_is_left(
     from clusterctl.registry.images import spool
     from clusterctl.registry.oci import rate
 
-    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    # So large that what comes while the machine is busy, in all attempts together, is never the whole.
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, 16 * MB)])
     directory = locked_site(tmp_path, before_source.host, "one")
     monkeypatch.setattr(rate, "RATE_SEEN_S", 0.5)
     monkeypatch.setattr(rate, "LEAST_RATE", 100e6)
-    monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
+    monkeypatch.setattr(spool, "LEAST_PROGRESS", 16 * MB)
     before_source.fault = lambda _m, path, _n: (
         Fault(slow_bytes_s=MB / 4) if made.layers[0].digest in path else None
     )

@@ -142,7 +142,8 @@ def raw_server(greeting: bytes, *, hang_up: bool) -> Iterator[Served]:
     stop = threading.Event()
 
     def talk(client: socket.socket, served: Served) -> None:
-        if greeting:
+        with contextlib.suppress(ConnectionError):
+            # Who has left did not hear all of it.
             client.sendall(greeting)
         if not hang_up:
             stop.wait(20)
