@@ -14,8 +14,9 @@ from clustercheck.checks.support.gpu import number_of
 from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.kernel_log import NOT_FATAL, PEERMEM, Unnumbered
+from clustercheck.parse.kernel_log import Unnumbered
 from clustercheck.parse.sxid import Sxid, SxidSeverity, switch_errors
+from clustercheck.probe.kernel_log import NOT_FATAL, PEERMEM
 from clustercheck.tables import read_table
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told

@@ -8,30 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustercheck.parse.reading import CannotReadError, bus_address
+from clustercheck.probe.kernel_log import BEFORE, GRAVE, MANY, XID_LINES
 
 # With MIG the driver names the GPU instance after the address: "(PCI:0000:41:00 GPU-I:05)".
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$", re.DOTALL
+    BEFORE + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$", re.DOTALL
 )
 _SXID = re.compile(
-    r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$", re.DOTALL
+    BEFORE + r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$", re.DOTALL
 )
-
-
-_AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
-NOT_FATAL = "uncorrected PCI Express error"
-PEERMEM = "nvidia-peermem reports errors"
-# The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c): a text, a pattern
-# after it, and one somewhere behind. One pattern for all three takes hours for some lines.
-_UNNUMBERED = (
-    ("", rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)", "", NOT_FATAL),
-    ("", r"(nvidia-peermem) \w+:\d+ ERROR", "", PEERMEM),
-    ("NVRM: ", _AT, "fallen off the bus", "GPU has fallen off the bus"),
-    ("", rf"NVRM: GPU {_AT}: RmInitAdapter failed", "", "RmInitAdapter failed"),
-    ("", rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=\w+ \(Fatal\)", "", "fatal PCI Express error"),
-    ("", rf"mlx5_core {_AT}: ", "insufficient power", "the slot gives the adapter too little power"),
-    ("", rf"mlx5_core {_AT}: ", "[Hh]igh [Tt]emperature", "the adapter or its cable's module is too hot"),
-)
+_UNNUMBERED = [(re.compile(BEFORE + said), fault) for fault, said in {**MANY, **GRAVE}.items()]
 
 
 @dataclass(frozen=True)
@@ -90,15 +76,9 @@ def parse_kernel_log(record: Any) -> KernelLog:
 
 def unnumbered_fault(line: str) -> Unnumbered | None:
     """The fault in a line without an Xid, None if there is none."""
-    if "Xid" in line:
-        return None
-    for first, pattern, last, fault in _UNNUMBERED:
-        if first not in line:
-            continue
-        match = re.compile(pattern).search(line, line.index(first))
-        if match and re.compile(last).search(line, match.end()):
-            address = _address(match[1])
-            return Unnumbered(address, fault, _when(line))
+    for pattern, fault in _UNNUMBERED:
+        if match := pattern.match(line):
+            return Unnumbered(_address(match[1]), fault, _when(line))
     return None
 
 
@@ -112,10 +92,10 @@ def _address(text: str) -> str:
 def parse_line(line: str) -> Xid | None:
     """One line of the log; None where it is no Xid. Raises CannotReadError where it is one, garbled."""
     for pattern, switch in ((_XID, False), (_SXID, True)):
-        if match := pattern.search(line):
+        if match := pattern.match(line):
             message = (match[3] or "").partition("\n")[0][:200]
             return Xid(bus_address(match[1]), int(match[2]), _when(line), message, switch)
-    if "NVRM: Xid" in line or "SXid (" in line:
+    if XID_LINES.match(line):
         raise CannotReadError(f"the kernel log has an Xid line of unknown form: {line[:120]!r}")
     return None
 

@@ -12,14 +12,29 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes the other out
-XID_LINES = re.compile(r"S?Xid \(")
-OTHER_LINES = re.compile(
-    r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
-    r"|PCIe Bus Error: severity=\w+ \(Fatal\)"
-    r"|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
-)
+# What stands before a message: dmesg's time, or the journal's with host and kernel, and the thread's number.
+# Messages are matched at their beginning alone, as further behind the kernel repeats names that users choose:
+# of programs that crashed, of cgroups. A program's own name comes first, but has 15 letters at most.
+BEFORE = r"(?:\[[^\]]{1,40}\] |\d{4}-\S{6,40} )?(?:(?:\S{1,255} )?kernel: )?(?:\[ *[TC]?\d[\d.]*\] )?"
+XID_LINES = re.compile(BEFORE + r"(?:NVRM: Xid|nvidia-nvswitch\d*: SXid)(?!.{0,6}\[\d+\]: )")
+_AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_AER = rf"(?:[\w.-]{{1,32}} )?{_AT}: (?:AER: )?PCIe Bus Error: severity="
+# Faults without a number, in the driver's words and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
+GRAVE = {
+    "GPU has fallen off the bus": rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_AT}.*fallen off the bus",
+    "RmInitAdapter failed": rf"NVRM: GPU {_AT}: RmInitAdapter failed",
+    "fatal PCI Express error": rf"{_AER}\w+ \(Fatal\)",
+    "the slot gives the adapter too little power": rf"mlx5_core {_AT}: .*insufficient power",
+    "the adapter or its cable's module is too hot": rf"mlx5_core {_AT}: .*[Hh]igh [Tt]emperature",
+}
+NOT_FATAL = "uncorrected PCI Express error"
+PEERMEM = "nvidia-peermem reports errors"
 # Of these a killed job or a bad adapter brings thousands: the last ones are kept, and the rest is not missed.
-MANY_LINES = re.compile(r"PCIe Bus Error: severity=Uncorrect\w+ \(Non-Fatal\)|nvidia-peermem \w+:\d+ ERROR")
+MANY = {
+    NOT_FATAL: rf"{_AER}Uncorrect\w+ \(Non-Fatal\)",
+    PEERMEM: r"(nvidia-peermem) \w+:\d+ ERROR",
+}
+GRAVE_LINES, MANY_LINES = (re.compile(f"{BEFORE}(?:{'|'.join(each.values())})") for each in (GRAVE, MANY))
 # What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
 BOOT_LINES = 20
@@ -33,13 +48,13 @@ class Sifted:
         self.dropped = 0
         self.begin: list[str] = []
         self._xids: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
-        self._others: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
+        self._grave: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
         self._many: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
 
     @property
     def kept(self) -> list[str]:
         """What is kept of it, in its order."""
-        return [line for _, line in sorted([*self._xids, *self._others, *self._many])]
+        return [line for _, line in sorted([*self._xids, *self._grave, *self._many])]
 
     def read(self, stream: BinaryIO) -> None:
         """Read all of it."""
@@ -50,10 +65,10 @@ class Sifted:
                 self.begin.append(line)
             for pattern, kept in (
                 (XID_LINES, self._xids),
-                (OTHER_LINES, self._others),
+                (GRAVE_LINES, self._grave),
                 (MANY_LINES, self._many),
             ):
-                if pattern.search(line):
+                if pattern.match(line):
                     self.dropped += len(kept) == KEEP_LINES and kept is not self._many
                     kept.append((self.lines, line[:600]))
                     break

@@ -140,3 +140,34 @@ def test_faults_that_do_not_fit_are_counted() -> None:
     sifted = Sifted()
     sifted.read(BytesIO(f"{HOT}\n".encode() * (KEEP_LINES + 3)))
     assert (len(sifted.kept), sifted.dropped) == (KEEP_LINES, 3)
+
+
+# As Linux 6.18 printed them of programs that any account started; its own name is cut after 15 letters.
+REPEATED = [
+    "NVRM: Xid (PCI:[498]: segfault at 0 ip 00005584220fc132 sp 00007ffda097c960 error 6 in "
+    "NVRM: Xid (PCI:0000:07:00): 79, pid=1, GPU has fallen off the bus.[1132,5584220fc000+1000]",
+    "nvidia-nvswitch[498]: segfault at 0 ip 00005584220fc132 sp 00007ffda097c960 error 6 in "
+    "nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up[1132,5584220fc000+1000]",
+    "traps: NVRM: GPU 0000:[498] trap int3 ip:5584220fc132 sp:7ffda097c960 error:0 in "
+    "NVRM: GPU 0000:07:00.0: RmInitAdapter failed![1132,5584220fc000+1000]",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=user.slice,mems_allowed=0,oom_memcg="
+    "/user.slice/nvidia 0000:07:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal),task=x,pid=498,uid=1000",
+    "mlx5_core 0000:[498]: segfault at 0 ip 00005584220fc132 sp 00007ffda097c960 error 6 in "
+    "mlx5_core 0000:0c:00.0: insufficient power[1132,5584220fc000+1000]",
+]
+
+
+@pytest.mark.parametrize("before", ["kernel: ", "2026-11-20T10:00:00.1+0000 gpu01 kernel: ", "[ 12.3] "])
+@pytest.mark.parametrize("said", REPEATED, ids=lambda said: said.split("[")[0][:20])
+def test_names_that_the_kernel_repeats_are_no_messages_of_the_driver(said: str, before: str) -> None:
+    assert says(before + said) == {"xid": set(), "kernel-log": set()}
+    evidence = seeding.kernel_says("gpu01", before + said)(sample.healthy(2))
+    assert {one.verdict for name in ("xid", "kernel-log") for one in evaluate(BY_ID[name], evidence)} == {
+        Verdict.PASS
+    }
+
+
+def test_names_that_the_kernel_repeats_do_not_push_the_drivers_messages_out() -> None:
+    log = Sifted()
+    log.read(BytesIO("\n".join([line(GPU, 79, "gone"), *REPEATED * KEEP_LINES]).encode()))
+    assert (log.kept, log.dropped) == ([line(GPU, 79, "gone")], 0)
