@@ -38,6 +38,12 @@ def rate(text: str) -> seeding.Inject:
     return seeding.edit("gpu02", change)
 
 
+def h200(raw: seeding.Raw) -> None:
+    smi = raw["nvidia_smi"]
+    smi["stdout"] = smi["stdout"].replace("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
+
+
+H200 = seeding.edit("gpu02", h200)
 NDR, HDR100 = rate("400 Gb/sec (4X NDR)"), rate("100 Gb/sec (2X HDR)")
 
 
@@ -48,6 +54,8 @@ NDR, HDR100 = rate("400 Gb/sec (4X NDR)"), rate("100 Gb/sec (2X HDR)")
         (1.05 * 180, (), "", Verdict.PASS),
         (0.95 * 380, (NDR,), "h100-sxm5-80gb", Verdict.FAIL),
         (1.02 * 380, (NDR,), "h100-sxm5-80gb", Verdict.PASS),
+        (0.95 * 360, (NDR, H200), "h200-sxm5-141gb", Verdict.FAIL),
+        (1.05 * 360, (NDR, H200), "h200-sxm5-141gb", Verdict.PASS),
         (1.05 * 1.02 * 200, (), "", Verdict.NOT_RUN),
         (0.95 * 1.02 * 200, (), "", Verdict.PASS),
     ],

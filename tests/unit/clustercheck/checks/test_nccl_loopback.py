@@ -14,6 +14,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Subject, Verdict
 from clustercheck.samples import sample
 from clustercheck.samples.nccl_loopback import BUSBW_GBPS, loopback_log, loopback_run
+from clustercheck.samples.nccl_tests import table
 
 SHARE = 2 * 25 / 8  # two rails of HDR for eight GPUs
 
@@ -44,8 +45,21 @@ def test_five_per_cent_beyond_each_limit_turns_the_verdict(busbw: float, verdict
 
 def test_the_floor_is_of_the_size_that_its_source_names() -> None:
     floors = {each.figure.metric: each.figure.floor for each in judged(BUSBW_GBPS).figures}
-    assert {metric for metric, floor in floors.items() if floor} == {"busbw_16777216"}
-    assert len(floors) == 2
+    assert list(floors) == ["busbw_1073741824"]
+    assert floors["busbw_1073741824"].reference == FLOOR * SHARE
+
+
+def test_a_figure_of_another_size_proves_nothing() -> None:
+    smaller = table("all_reduce", ["gpu02"], 8, BUSBW_GBPS, sizes=(16 << 20, 128 << 20), curve={})
+
+    def say(rank: Any, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            verdict["run"]["text"] = smaller
+
+    evidence = seeding.verdicts("nccl_loopback", say)(sample.healthy())
+    result = next(r for r in evaluate(CHECK, evidence) if r.subject == Subject("gpu02"))
+    assert result.verdict is Verdict.NOT_RUN
+    assert "not 1073741824" in result.because
 
 
 def rate(text: str) -> Callable[[seeding.Raw], None]:
