@@ -219,8 +219,14 @@ done
 eval "$after"
 exit $code
 """
+SETPRIV = """#!/bin/sh
+echo "setpriv $*" | cut -d' ' -f1-5 >>"$CALLS"
+shift 4
+exec "$@"
+"""
 HOST = {
     "systemd-run": SYSTEMD_RUN,
+    "setpriv": SETPRIV,
     "systemctl": '#!/bin/sh\necho "systemctl $*" >>"$CALLS"\n',
     "docker-registry": '#!/bin/sh\necho "docker-registry $*" >>"$CALLS"\nexit "${COLLECTED:-0}"\n',
     "journalctl": "#!/bin/sh\necho 'open /x: permission denied'\n",
@@ -251,6 +257,7 @@ def test_space_is_given_back_while_nobody_pushes_and_no_listener_remembers(calls
     push, public = "clusterctl-registry-push.service", "clusterctl-registry.service"
     assert calls.read_text().splitlines() == [
         f"systemctl stop {push}",
+        "setpriv --reuid=docker-registry --regid=docker-registry --clear-groups --no-new-privs",
         "docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml",
         f"systemctl restart {public}",
         f"systemctl --no-block start {push}",

@@ -124,5 +124,15 @@ def test_the_registrys_secrets_are_roots_alone(applied_lab: RunningLab) -> None:
         "registry01", "sudo find /etc/clusterctl/registry -type f ! -name '*.yml' -printf '%m %u\\n'"
     )
     assert set(modes.splitlines()) == {"600 root"}
+    copied = applied_lab.ssh(
+        "registry01", "sudo find /run/clusterctl-registry-secrets -mindepth 1 -printf '%m %u %g %P\\n' | sort"
+    )
+    assert copied.splitlines() == [
+        "440 root docker-registry clusterctl-registry-push/htpasswd",
+        "440 root docker-registry clusterctl-registry/tls.crt",
+        "440 root docker-registry clusterctl-registry/tls.key",
+        "750 root docker-registry clusterctl-registry",
+        "750 root docker-registry clusterctl-registry-push",
+    ]
     kept = applied_lab.cluster / ".clusterctl/secrets"
     assert {path.stat().st_mode & 0o077 for path in kept.iterdir() if path.name != ".lock"} == {0}

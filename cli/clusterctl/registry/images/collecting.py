@@ -8,6 +8,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 COLLECT_S = 3600.0
 # A unit of the registry's own host: it ends as it must when nobody here waits for it any more, the pushing
 # listener and it are never up together, whoever starts which, and both listeners come back however it ends.
+# What it removes is removed as the registry's user, whose links would lead root elsewhere.
 COLLECT = """
 unit=clusterctl-registry-collect.service
 public=clusterctl-registry.service push=clusterctl-registry-push.service
@@ -16,6 +17,7 @@ again="systemctl restart $public; systemctl --no-block start $push"
 systemd-run --quiet --collect --wait --unit=$unit --property=Conflicts=$push --property=After=$push \\
     --property=StandardOutput=null --property=StandardError=journal \\
     --property="ExecStopPost=/bin/sh -c '$again'" \\
+    setpriv --reuid=docker-registry --regid=docker-registry --clear-groups --no-new-privs \\
     docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml
 code=$?
 [ $code = 0 ] || journalctl --unit=$unit --lines=1 --no-pager --output=cat >&2
