@@ -14,7 +14,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import socket
 import stat
 import subprocess
@@ -28,12 +27,18 @@ from typing import Any, BinaryIO
 
 JOBS_ROOT = Path("/var/lib/clusterctl/jobs")
 ENDED_STATES = ("exited", "dead")
+DISCARDED = ".discarded-"  # begins the name of a directory that is being removed
+DISCARD_S = 20.0  # for all files that a call removes
 UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to collect and remove it
 FRAMEWORK_S = 90.0
 LOG_TAIL_BYTES = 8000
 NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
 NCCL_LOG_LINES = 1_000_000
 MAX_JSON_BYTES = 16 * 1024 * 1024  # as much as an answer of a node may have
+# What is said of an abandoned job: its container chose how many files it left, and how large.
+MAX_OUTCOMES, MAX_ENTRIES, MAX_OUTCOME_BYTES = 16, 10_000, 2 * 1024 * 1024
+MAX_OUTCOME_CHARACTERS, MAX_OUTCOMES_CHARACTERS = 200, 1000
+VERDICT_FILE = re.compile(r"rank-\d{1,7}\.verdict\.json")
 WARNINGS = 5  # of NCCL, before the tail of a rank's log
 NCCL_LOG_CUT = "NCCL log truncated here"
 # The lines that are sent: of the environment they show only NCCL's own variables.
@@ -87,7 +92,9 @@ class BusyError(ActionError):
 def execute(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a program; ActionError if it is missing or exceeds its time limit."""
     try:
-        return subprocess.run(list(argv), capture_output=True, text=True, timeout=timeout_s, check=False)
+        return subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
+        )
     except FileNotFoundError:
         raise ActionError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
@@ -183,12 +190,27 @@ def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
     for container, owner in others:
         docker(["rm", "-f", container], 60)
         removed.append(f"container {container} of run {owner}")
-    for directory in sorted(JOBS_ROOT.iterdir()) if JOBS_ROOT.is_dir() else []:
-        if directory.name != run:
-            outcomes = "; ".join(filter(None, map(_describe_outcome, sorted(directory.iterdir()))))
-            shutil.rmtree(directory)
-            removed.append(f"directory {directory}" + (f" ({outcomes})" if outcomes else ""))
-    return removed
+    directories = sorted(JOBS_ROOT.iterdir()) if JOBS_ROOT.is_dir() else []
+    abandoned = [directory for directory in directories if directory.name != run and directory.is_dir()]
+    for directory in abandoned:
+        outcomes = _describe_outcomes(directory)
+        removed.append(f"directory {directory}" + (f" ({outcomes})" if outcomes else ""))
+    return removed + [f"not all files in {left}" for left in discard(abandoned)]
+
+
+def discard(directories: Sequence[Path]) -> list[Path]:
+    """Take directories of jobs away whatever their containers left there; returns what is not removed yet.
+
+    Each is renamed first: files that cannot be removed, or not in time, keep no later job from running.
+    """
+    aside = []
+    for directory in directories:
+        aside.append(JOBS_ROOT / f"{DISCARDED}{os.urandom(8).hex()}")  # a full disk takes no new directory
+        directory.rename(aside[-1])
+    if aside:
+        with contextlib.suppress(ActionError):  # unlike shutil.rmtree, rm does not call itself for each level
+            execute(["rm", "-rf", "--", *map(str, aside)], DISCARD_S)
+    return [path for path in aside if path.exists()]
 
 
 def is_future(until: str) -> bool:
@@ -199,13 +221,28 @@ def is_future(until: str) -> bool:
         return False
 
 
+def _describe_outcomes(directory: Path) -> str:
+    """How the ranks of an abandoned run's jobs ended; empty if none had."""
+    if directory.name.startswith(DISCARDED):
+        return ""
+    outcomes = "; ".join(
+        filter(None, map(_describe_outcome, filter(Path.is_dir, sorted(directory.iterdir()))))
+    )
+    return outcomes[:MAX_OUTCOMES_CHARACTERS]
+
+
 def _describe_outcome(job: Path) -> str:
     """How the ranks of an abandoned job ended; empty if none had."""
+    with os.scandir(job) as entries:
+        names = [entry.name for entry in islice(entries, MAX_ENTRIES) if VERDICT_FILE.fullmatch(entry.name)]
     outcomes = []
-    for path in sorted(job.glob("rank-*.verdict.json")):
-        verdict = _json(path) or {}
-        outcome = "ok" if verdict.get("ok") else str(verdict.get("because") or "no verdict")
-        outcomes.append(f"{path.name.split('.')[0].replace('-', ' ')} {outcome}")
+    for name in sorted(names)[:MAX_OUTCOMES]:
+        verdict = _json(job / name, MAX_OUTCOME_BYTES)
+        verdict = verdict if isinstance(verdict, dict) else {}
+        because = verdict.get("because")
+        reason = because[:MAX_OUTCOME_CHARACTERS] if isinstance(because, str) else ""
+        outcome = "ok" if verdict.get("ok") else reason or "no verdict"
+        outcomes.append(f"{name.split('.')[0].replace('-', ' ')} {outcome}")
     return f"{job.name}: {', '.join(outcomes)}" if outcomes else ""
 
 
@@ -270,7 +307,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     """Write the job's files, readable only by root, and start its container, detached."""
     directory = JOBS_ROOT / request["run"] / request["job"]
     execute(["docker", "rm", "-f", request["name"]], 60)  # of an earlier attempt at this job
-    shutil.rmtree(directory, ignore_errors=True)
+    discard([directory] if directory.is_dir() else [])
     for path in (JOBS_ROOT, JOBS_ROOT / request["run"], directory):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in request["files"].items():
@@ -351,11 +388,11 @@ def _logs(directory: Path, rank: int, *, whole: bool) -> dict[str, str]:
     return logs | ({"nccl_log": "".join(lines + cut)} if whole else {})
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
     try:
         with _open(path) as stream:
-            content = stream.read(MAX_JSON_BYTES + 1)
-        return json.loads(content) if len(content) <= MAX_JSON_BYTES else None
+            content = stream.read(max_bytes + 1)
+        return json.loads(content) if len(content) <= max_bytes else None
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -395,7 +432,7 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
         raise ActionError(f"docker rm: {strip_prefixes(done.stderr.strip())}")
     directory = Path(request["directory"])
     if directory.is_dir() and JOBS_ROOT in directory.parents:
-        shutil.rmtree(directory)
+        discard([directory])
         if not any(directory.parent.iterdir()):
             directory.parent.rmdir()
     return {"removed": request["container"]}
@@ -404,15 +441,14 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
 ACTIONS = {"prepare": prepare, "start": start, "wait": wait, "stop": stop, "remove": remove}
 
 
-def main(text: str) -> int:
+def main(request_text: str) -> int:
     """Run the action that the request names and print its answer, or the reason for the failure."""
     os.umask(0o077)
-    request = json.loads(text)
+    request = json.loads(request_text)
     try:
-        answer: dict[str, Any] = {"ok": True, **ACTIONS[request["action"]](request)}
-    except (ActionError, OSError) as error:
-        answer = {"ok": False, "because": str(error)}
-        if isinstance(error, BusyError):
-            answer["busy"] = True
-    json.dump(answer, sys.stdout)
+        text = json.dumps({"ok": True, **ACTIONS[request["action"]](request)})
+    except (ActionError, OSError, RecursionError) as error:  # a rank may have nested what it left
+        busy = {"busy": True} if isinstance(error, BusyError) else {}
+        text = json.dumps({"ok": False, "because": str(error), **busy})
+    sys.stdout.write(text)
     return 0

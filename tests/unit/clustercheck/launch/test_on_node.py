@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import time
 
 import pytest
@@ -244,3 +245,93 @@ def test_what_a_rank_leaves_is_read_through_no_link_of_its_container(tmp_path) -
     assert "secret" not in json.dumps(found)
     nothing = {"verdict": None, "end": None, "progress": None, "stack": "", "log_tail": "", "nccl_log": ""}
     assert found == {"0": nothing, "1": {**nothing, "verdict": {"ok": True}}, "2": nothing}
+
+
+@pytest.fixture
+def job(docker, tmp_path):
+    """The directory of a job of an earlier run, with whatever its container left there."""
+    directory = tmp_path / "jobs" / "r0" / "pairs"
+    directory.mkdir(parents=True)
+    yield directory
+    subprocess.run(["rm", "-rf", str(tmp_path / "jobs")], check=True)  # what pytest cannot remove itself
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        ("[1]", "no verdict"),
+        ("1", "no verdict"),
+        ('"ok"', "no verdict"),
+        ('{"because": ["nested"]}', "no verdict"),
+        ('{"because": "' + "x" * 100_000 + '"}', "x" * on_node.MAX_OUTCOME_CHARACTERS),
+        ('{"ok": true}' + " " * on_node.MAX_OUTCOME_BYTES, "no verdict"),
+    ],
+    ids=["list", "number", "text", "list-as-reason", "long-reason", "long-file"],
+)
+def test_no_verdict_that_a_container_left_keeps_a_later_run_from_the_node(job, tmp_path, verdict, outcome):
+    (job / "rank-1.verdict.json").write_text(verdict)
+    assert on_node.remove_leftovers("r1") == [f"directory {job.parent} (pairs: rank 1 {outcome})"]
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_of_many_verdicts_that_a_container_left_a_few_are_read(job, monkeypatch):
+    for rank in range(200):
+        (job / f"rank-{rank}.verdict.json").write_text('{"ok": true}')
+    read = []
+    monkeypatch.setattr(on_node, "_json", lambda path, *_: read.append(path))
+    (removed,) = on_node.remove_leftovers("r1")
+    assert len(read) == on_node.MAX_OUTCOMES and len(removed) < 2000
+
+
+def nest(directory, levels=1500):
+    """Directories in directories: more than Python's own functions go into."""
+    place = os.open(directory, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+
+
+def test_nested_directories_that_a_container_left_are_removed(docker, capsys, job, tmp_path):
+    nest(job)
+    assert on_node.remove_leftovers("r1") == [f"directory {job.parent}"]
+    for action in ("remove", "start"):
+        directory = tmp_path / "jobs" / START["run"] / START["job"]
+        directory.mkdir(parents=True)
+        nest(directory)
+        (docker / "answer-run").write_text("abc123\n")
+        answer = ask(capsys, **{**START, "action": action, "container": "abc", "directory": str(directory)})
+        assert answer["ok"] is True
+        assert not (directory / "d").exists()
+        assert list((tmp_path / "jobs").glob(f"{on_node.DISCARDED}*")) == []
+
+
+def test_files_that_cannot_be_removed_keep_no_later_run_from_the_node(docker, job, tmp_path):
+    (job / "rank-1.verdict.json").write_text('{"ok": true}')
+    (docker / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (docker / "rm").chmod(0o755)
+    first = on_node.remove_leftovers("r1")
+    (left,) = (tmp_path / "jobs").iterdir()
+    assert first == [f"directory {job.parent} (pairs: rank 1 ok)", f"not all files in {left}"]
+    assert len(on_node.remove_leftovers("r2")) == 2  # tried again, and nothing fails
+    (docker / "rm").unlink()
+    on_node.remove_leftovers("r3")
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_what_a_container_printed_may_be_of_any_bytes(docker, capsys, tmp_path):
+    (docker / "answer-inspect").write_text(json.dumps([{"State": {"ExitCode": 1}}]))
+    (docker / "answer-logs").write_bytes(b"\xff last words\n")
+    answer = ask(capsys, action="wait", container="abc", directory=str(tmp_path), ranks=[], timeout_s=5)
+    assert answer["log_tail"] == "\N{REPLACEMENT CHARACTER} last words\n"
+
+
+def test_an_answer_that_is_nested_too_deep_to_be_sent_is_a_failure_with_a_reason(docker, capsys, monkeypatch):
+    nested: list[object] = []
+    for _ in range(200_000):
+        nested = [nested]
+    monkeypatch.setitem(on_node.ACTIONS, "stop", lambda _: {"nested": nested})
+    answer = ask(capsys, action="stop", container="abc")
+    assert answer["ok"] is False and "recursion" in answer["because"]
