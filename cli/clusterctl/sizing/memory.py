@@ -204,7 +204,7 @@ def lora(shape: ModelShape, request: TrainingRequest, *, rank: int = 16) -> floa
     """
     adapters = shape.layers * rank * (2 * shape.hidden + shape.hidden + shape.kv_width)
     kept = stage_activations(shape, request, Layout(1), FULL, last=True)
-    return shape.parameters * request.number_format.element + states(adapters, request).total + kept
+    return shape.parameters * request.number_format.weight + states(adapters, request).total + kept
 
 
 def inference(shape: ModelShape, request: TrainingRequest) -> float:

@@ -43,9 +43,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def gone_gpus(evidence: Evidence, node: str) -> list[int]:
-    """Numbers of the GPUs that are gone from the bus or do not answer: no container can have them."""
+    """Numbers of the GPUs that are gone from the bus or from the driver, or do not answer: no container can
+    have them. Where the driver lists none it is the driver that is gone, and says why.
+    """
     found = evidence.nodes[node]
-    there, lost = found.gpu_addresses(), found.lost_gpus()
+    there, lost = set(found.gpu_addresses()), found.lost_gpus()
+    there &= {gpu.address for gpu in found.smi_gpus()} or there
     return [
         number
         for number, address in enumerate(evidence.slots(node))
@@ -155,7 +158,12 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        SeededFault("gone-from-the-driver-alone", _refused_without(3, from_bus=False), Subject("gpu02")),
+        SeededFault(
+            "gone-from-the-driver-alone",
+            _refused_without(3, from_bus=False),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
         SeededFault(
             "toolkit-missing",
             seeding.program_fails(

@@ -46,9 +46,9 @@ def seven_of_eight(raw: seeding.Raw) -> None:
 @pytest.mark.parametrize("said", [refused, seven_of_eight])
 @pytest.mark.parametrize(
     "fault",
-    [seeding.lose_gpu("gpu02", 3, from_bus=True), seeding.smi("gpu02", 3, "serial", "GPU is lost"),
-     seeding.fall_off_bus("gpu02", 3)],
-    ids=["gone", "lost", "fell off"],
+    [seeding.lose_gpu("gpu02", 3, from_bus=True), seeding.lose_gpu("gpu02", 3, from_bus=False),
+     seeding.smi("gpu02", 3, "serial", "GPU is lost"), seeding.fall_off_bus("gpu02", 3)],
+    ids=["gone", "gone from the driver", "lost", "fell off"],
 )  # fmt: skip
 def test_the_gpu_is_named_and_the_node_is_not(fault: seeding.Inject, said: object) -> None:
     evidence = seeding.chain(fault, seeding.edit("gpu02", said))(sample.healthy())  # type: ignore[arg-type]

@@ -169,6 +169,13 @@ def test_lora_and_inference_hold_the_weights_and_little_more():
     assert memory.lora(model, request) == weights + adapters + kept
 
 
+def test_lora_by_level_o1_keeps_weights_in_fp32_and_their_copy():
+    model, request = preset("llama2-7b"), TrainingRequest("amp")
+    kept = memory.stage_activations(model, request, Layout(1), FULL, last=True)
+    adapters = 18 * 32 * 16 * (4096 + 4096 + 4096 + 4096)
+    assert memory.lora(model, request) == 6 * model.parameters + adapters + kept
+
+
 def test_of_a_pipeline_the_fuller_end_counts():
     model = preset("llama3-8b")  # a table of words at each end
     layout = Layout(1, pipeline=2)
