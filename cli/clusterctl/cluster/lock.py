@@ -14,10 +14,11 @@ from clusterctl.cluster import bounded_yaml, names
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.image_names import RepositoryName, TagName
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import MAX_BYTES
-from clusterctl.cluster.untrusted import first_problem
+from clusterctl.cluster.untrusted import PlainLine, first_problem
 from clusterctl.errors import ClusterctlError
 
 NAME = names.LOCK_FILE
@@ -58,23 +59,23 @@ class LockedImage(Record):
     Of an image for several platforms ``digest`` is the list, and ``manifest`` that of the first platform.
     """
 
-    name: str
-    source: str
-    target: str
-    tag: str = ""
+    name: PlainLine
+    source: PlainLine
+    target: RepositoryName
+    tag: TagName = ""
     index: Digest | None = None
     digest: Digest
-    platforms: tuple[str, ...]
+    platforms: tuple[PlainLine, ...]
     manifest: Digest
     config: LockedBlob
     layers: tuple[LockedBlob, ...]
-    cuda: str = ""
-    cudnn: str = ""
-    nccl: str = ""
-    compute_capabilities: str = ""
-    minimum_driver: str = ""
-    drivers: tuple[tuple[str, str], ...] = ()
-    minimum_driver_from: str = ""
+    cuda: PlainLine = ""
+    cudnn: PlainLine = ""
+    nccl: PlainLine = ""
+    compute_capabilities: PlainLine = ""
+    minimum_driver: PlainLine = ""
+    drivers: tuple[tuple[PlainLine, PlainLine], ...] = ()
+    minimum_driver_from: PlainLine = ""
     signatures: tuple[LockedSignature, ...] = ()
 
     @property
@@ -102,7 +103,7 @@ class Lock(Record):
     """The whole file. ``driver`` is what the nodes have by their settings: a version, else a branch."""
 
     schema_: Literal[1] = SCHEMA
-    driver: str = ""
+    driver: PlainLine = ""
     stacks: tuple[LockedStack, ...] = ()
     images: tuple[LockedImage, ...] = ()
 

@@ -29,7 +29,8 @@ def _only_plain(text: str) -> str:
 
 
 # Identities are never changed: one that is not plain is none of ours.
-Name = Annotated[str, Field(max_length=MAX_KEY), AfterValidator(_only_plain)]
+PlainLine = Annotated[str, AfterValidator(_only_plain)]
+Name = Annotated[PlainLine, Field(max_length=MAX_KEY)]
 Sentence = Annotated[str, AfterValidator(lambda text: one_line(text, 1_000))]
 Line = Annotated[str, AfterValidator(lambda text: shortened(text, 1_000))]
 Message = Annotated[str, AfterValidator(lambda text: shortened(text, MAX_TEXT))]

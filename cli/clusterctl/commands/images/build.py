@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from clusterctl.engine.wording import elapsed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
 from clusterctl.registry.images import building, gate, mirrored, nccl_tests
 from clusterctl.registry.images.building import Built, Engine, Order
-from clusterctl.registry.images.declared import asked_host, nodes_driver, registry_name
+from clusterctl.registry.images.declared import (
+    DeclaredImage,
+    asked_host,
+    declared_images,
+    nodes_driver,
+    registry_name,
+)
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.recipe import SETTING, BuildRecipe, context_of, declared_recipes
 from clusterctl.registry.images.registries import Destination, writable
@@ -57,7 +64,8 @@ def command(
     """
     inventory = opened(named)
     recipes = _chosen(declared_recipes(inventory), names)
-    bases = {recipe.name: _base(inventory, recipe) for recipe in recipes}
+    declared = declared_images(inventory)
+    bases = {recipe.name: _base(inventory, declared, recipe) for recipe in recipes}
     gate.require_driver(tuple(bases.values()), nodes_driver(inventory))
     if (signatures := checker(inventory)) is not None:
         signatures.require_recorded(tuple(bases.values()), trusted=True)
@@ -105,7 +113,7 @@ def _chosen(recipes: tuple[BuildRecipe, ...], names: tuple[str, ...]) -> tuple[B
     return tuple(recipe for recipe in recipes if not names or recipe.name in names)
 
 
-def _base(inventory: Inventory, recipe: BuildRecipe) -> LockedImage:
+def _base(inventory: Inventory, declared: Sequence[DeclaredImage], recipe: BuildRecipe) -> LockedImage:
     lock = lock_file.read(inventory.directory) or Lock()
     base = lock.image(recipe.base)
     if base is None:
@@ -115,6 +123,7 @@ def _base(inventory: Inventory, recipe: BuildRecipe) -> LockedImage:
             where=str(lock_file.path(inventory.directory)),
             hint="Name an image of the lock as `base`; clusterctl lock, then clusterctl images mirror.",
         )
+    gate.require_same(base, declared)
     return base
 
 

@@ -289,9 +289,9 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
     if (signatures := checker(inventory)) is not None:
         signatures.require_recorded(carried.images, trusted=ours is not None)
     gate.require_driver(carried.images, nodes_driver(inventory))
+    hint = "Take the settings of the cluster that made the bundle; no lock was written here."
+    gate.require_agreement(inventory, carried, hint if ours is None else gate.RELOCK)
     if ours is None:
-        hint = "Take the settings of the cluster that made the bundle; no lock was written here."
-        gate.require_agreement(inventory, carried, hint)
         lock_file.write(inventory.directory, carried)
         console.say(f"{lock_file.NAME} is now that of the bundle")
     return carried

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.compatibility import version
+from clusterctl.cluster.image_names import REPOSITORY, TAG
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import checked_setting, setting
 from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.oci.reference import REPOSITORY, TAG, Reference, parse
+from clusterctl.registry.oci.reference import Reference, parse
 
 TRAINING = "training"
 USUAL_PLATFORM = "linux/amd64"
@@ -109,7 +111,8 @@ def training_image(host: Host) -> DeclaredImage | None:
         return None
     source = str(setting(host, "training_image_source"))
     reference = parse(f"{source}@{digest}" if digest else f"{source}:{tag}")
-    return DeclaredImage(TRAINING, reference, str(setting(host, "training_image_repository")), tag)
+    repository = str(setting(host, "training_image_repository"))
+    return _nameable(DeclaredImage(TRAINING, reference, repository, tag), "training_image_repository")
 
 
 def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:
@@ -117,13 +120,11 @@ def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:
         raise _refusal("it names no source", where)
     source = parse(str(entry["source"]))
     target, _, tag = str(entry.get("target") or source.repository).partition(":")
-    if not REPOSITORY.fullmatch(target) or (tag and not TAG.fullmatch(tag)):
-        raise _refusal(f"{entry['target']!r} is not a path in a registry", where)
     platforms = tuple(str(one) for one in entry.get("platforms") or (USUAL_PLATFORM,))
     image = DeclaredImage(
         str(entry.get("name") or target.rpartition("/")[2]), source, target, tag or source.tag, platforms
     )
-    return replace(image, platforms=()) if ALL_PLATFORMS in platforms else image
+    return _nameable(replace(image, platforms=()) if ALL_PLATFORMS in platforms else image, where)
 
 
 def registry_name(host: Host) -> str:
@@ -136,6 +137,15 @@ def _built(entry: Mapping[str, Any], host: Host) -> DeclaredImage:
         raise _refusal("an entry of image_builds is not a mapping", "image_builds")
     source = parse(f"{registry_name(host)}/{entry.get('target')}")
     return DeclaredImage(str(entry.get("name")), source, source.repository, source.tag, built=True)
+
+
+def _nameable(image: DeclaredImage, where: str) -> DeclaredImage:
+    """The image, if the lock and a registry can name it so. Raises ClusterctlError (``images.declared``)."""
+    if not REPOSITORY.fullmatch(image.target) or (image.tag and not TAG.fullmatch(image.tag)):
+        raise _refusal(f"{image.target}:{image.tag} is not a path in a registry", where)
+    if one_line(image.name) != image.name:
+        raise _refusal(f"the name {image.name!r} has control characters, or is too long", where)
+    return image
 
 
 def _once_each(found: list[DeclaredImage]) -> None:

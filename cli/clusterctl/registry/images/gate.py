@@ -10,6 +10,8 @@ from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
 
+RELOCK = "Run: clusterctl lock. It asks only for what has changed."
+
 
 def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[LockedImage, ...]:
     """The images of the lock, or those of them that are named, where lock and settings agree.
@@ -22,7 +24,7 @@ def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[Lock
         raise ClusterctlError(
             "the images are not locked yet", code="images.no-lock", where=file, hint="Run: clusterctl lock"
         )
-    require_agreement(inventory, lock, "Run: clusterctl lock. It asks only for what has changed.")
+    require_agreement(inventory, lock, RELOCK)
     unknown = [name for name in names if lock.image(name) is None]
     if unknown:
         raise ClusterctlError(
@@ -38,12 +40,7 @@ def require_agreement(inventory: Inventory, lock: Lock, hint: str) -> None:
     """Refuse a lock that is not that of the settings. Raises ClusterctlError (``images.stale-lock``)."""
     differences = stale(lock, declared_images(inventory), nodes_driver(inventory))
     if differences:
-        raise ClusterctlError(
-            f"the lock is not that of the settings: {'; '.join(differences)}",
-            code="images.stale-lock",
-            where=str(lock_file.path(inventory.directory)),
-            hint=hint,
-        )
+        raise _stale_lock("; ".join(differences), str(lock_file.path(inventory.directory)), hint)
 
 
 def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[str]:
@@ -53,18 +50,37 @@ def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[st
     found += [
         f"{name} is new" for name, image in wanted.items() if lock.image(name) is None and not image.built
     ]
-    for image in lock.images:
-        if image.name not in wanted:
-            found.append(f"{image.name} is declared no more")
-        elif not is_of(image, wanted[image.name]):
-            found.append(f"{image.name} is declared otherwise")
-    return found
+    return found + [words for image in lock.images if (words := _difference(image, wanted.get(image.name)))]
+
+
+def require_same(image: LockedImage, declared: Sequence[DeclaredImage]) -> None:
+    """Refuse an image of the lock that is not the one of the settings.
+
+    Raises ClusterctlError (``images.stale-lock``).
+    """
+    difference = _difference(image, next((one for one in declared if one.name == image.name), None))
+    if difference:
+        raise _stale_lock(difference, lock_file.NAME, RELOCK)
+
+
+def _difference(image: LockedImage, declared: DeclaredImage | None) -> str:
+    """In what an image of the lock differs from that of the settings; nothing where they agree."""
+    if declared is None:
+        return f"{image.name} is declared no more"
+    if not _has_digest(image, declared):
+        return f"{image.name} is declared by another digest"
+    return "" if is_of(image, declared) else f"{image.name} is declared otherwise"
+
+
+def _has_digest(image: LockedImage, declared: DeclaredImage) -> bool:
+    return declared.source.digest in ("", image.digest)
 
 
 def is_of(image: LockedImage, declared: DeclaredImage) -> bool:
     """Whether a locked image is the declared one."""
     platforms = declared.platforms
-    same = (image.source, image.target, image.tag) == (str(declared.source), declared.target, declared.tag)
+    names = (image.source, image.target, image.tag)
+    same = _has_digest(image, declared) and names == (str(declared.source), declared.target, declared.tag)
     if image.index is None or not platforms:
         return same
     found = [one for one in platforms if any(p == one or p.startswith(f"{one}/") for p in image.platforms)]
@@ -93,3 +109,12 @@ def unserved(images: Sequence[LockedImage], driver: str) -> list[str]:
         for image in images
         if driver and not image.needs.served_by(driver)
     ]
+
+
+def _stale_lock(differences: str, where: str, hint: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the lock is not that of the settings: {differences}",
+        code="images.stale-lock",
+        where=where,
+        hint=hint,
+    )

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import httpx
 
+from clusterctl.cluster.image_names import DIGEST
 from clusterctl.registry.oci import errors, exchange, manifest, rate
 from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.reference import DIGEST
 from clusterctl.registry.oci.retry import RetryPolicy, may_pass
 from clusterctl.registry.oci.tokens import Tokens
 

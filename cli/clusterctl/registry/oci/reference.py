@@ -6,6 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
+from clusterctl.cluster.image_names import DIGEST, REPOSITORY, TAG
 from clusterctl.errors import ClusterctlError
 
 DOCKER_HUB = "docker.io"
@@ -14,12 +15,6 @@ HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 PLAIN = "http://"
 LOCAL_NAME = "localhost"
 LAST_PORT = 65535
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-# https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests
-REPOSITORY = re.compile(
-    r"(?=.{1,255}\Z)[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*", re.ASCII
-)
 # Labels of a name in DNS have 1 to 63 letters.
 HOST = re.compile(
     r"((?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*(?<!-)|\[[0-9a-fA-F:]+\])(:(?P<port>[0-9]{1,5}))?",

@@ -56,3 +56,27 @@ def test_what_is_no_signature_is_refused(name: str, value: str) -> None:
     with pytest.raises(ClusterctlError) as refused:
         lock.parse(yaml.safe_dump(document), Path("lock"))
     assert refused.value.code == "images.lock-unreadable"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("target", f"evil/x@{DIGEST}\nRUN id\n#"),
+        ("target", "../x"),
+        ("target", ""),
+        ("tag", "1 AS x"),
+        ("name", "a\x1b]0;x\x07"),
+        ("source", "docker.io/a/b:1\nx"),
+        ("platforms", ["linux/amd64\x9b2J"]),
+        ("cuda", "12\u202e"),
+        ("drivers", [["580\n", ""]]),
+    ],
+    ids=str,
+)
+def test_an_image_has_names_alone(name: str, value: object) -> None:
+    document = yaml.safe_load(lock.text_of(Lock(images=(IMAGE,))))
+    document["images"][0][name] = value
+    with pytest.raises(ClusterctlError, match=rf"images\.0\.{name}") as refused:
+        lock.parse(yaml.safe_dump(document), Path("lock"))
+    assert refused.value.code == "images.lock-unreadable"
+    assert "\x1b" not in str(refused.value)
