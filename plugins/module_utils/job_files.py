@@ -17,7 +17,6 @@ KEPT_TEXT = 2000
 def living_jobs(proc: Path = Path("/proc")) -> set[str]:
     """Beginnings of job ids (the part before the dot) that a process of this host carries as an argument."""
     found = set()
-    namespace = (proc / "self/ns/pid").stat().st_ino
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -25,8 +24,7 @@ def living_jobs(proc: Path = Path("/proc")) -> set[str]:
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
             if not any(b"async_wrapper" in argument for argument in arguments[:4]):
                 continue
-            # Anybody chooses the words of a process, and root in a container is no root of this host.
-            if not is_of(entry, os.getuid()) or (entry / "ns/pid").stat().st_ino != namespace:
+            if not is_of(entry, os.getuid()):
                 continue
         except OSError:
             continue  # it has just ended

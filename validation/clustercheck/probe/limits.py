@@ -7,7 +7,8 @@ import re
 import resource
 from typing import Any
 
-from clustercheck.probe.programs import listing, read
+from clustercheck.probe.daemons import find_daemons
+from clustercheck.probe.programs import read
 
 LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "core": "Max core file size"}
 NUMBERS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "core": resource.RLIMIT_CORE}
@@ -48,24 +49,12 @@ def own() -> dict[str, list[int]]:
 
 def of_containers(root: str) -> dict[str, list[int]] | None:
     """Docker's default-ulimits, and for the others those of the daemon that starts containers."""
-    running, now = {}, started_at(root, "self")
-    for pid in listing(root + "/proc"):
-        name = read(f"{root}/proc/{pid}/comm") if pid.isdigit() else None
-        # No program of this name that the probe itself started, to ask for its version.
-        if name in STARTERS and started_at(root, pid) <= now:
-            running[name] = pid
-    starter = next((running[name] for name in STARTERS if name in running), None)
+    starter = next((pid for name in STARTERS for pid in find_daemons(name, root)), None)
     if starter is None:
         return None
     found = of_process(read(f"{root}/proc/{starter}/limits") or "")
     found.update(default_ulimits(read(root + "/etc/docker/daemon.json")))
     return found
-
-
-def started_at(root: str, pid: str) -> int:
-    """When a process started, in clock ticks since the boot; 0 where that cannot be read."""
-    words = (read(f"{root}/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return int(words[19]) if len(words) > 19 and words[19].isdecimal() else 0
 
 
 def of_process(text: str) -> dict[str, list[int]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from clustercheck.probe.programs import command, listing, read, unit
+from clustercheck.probe.daemons import find_daemons
+from clustercheck.probe.programs import command, read, unit
 
 IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 KEEP = 64 * 1024
@@ -16,7 +17,7 @@ def fabric_manager(limit_s: float, root: str = "") -> dict[str, Any]:
     return {
         "unit": unit("nvidia-fabricmanager.service", limit_s),
         "version": command(["nv-fabricmanager", "--version"], limit_s),
-        "nvlsm": runs("nvlsm", root),
+        "nvlsm": bool(find_daemons("nvlsm", root)),
         "umad": os.path.isdir(root + "/sys/module/ib_umad"),  # noqa: PTH112
     }
 
@@ -29,9 +30,3 @@ def imex(limit_s: float, root: str = "") -> dict[str, Any]:
         "state": command(["nvidia-imex-ctl", "-q"], limit_s),
         "nodes": (read(root + IMEX_NODES) or "")[:KEEP].split(),
     }
-
-
-def runs(name: str, root: str = "") -> bool:
-    """Whether a process of that name runs."""
-    numbers = (entry for entry in listing(root + "/proc") if entry.isdecimal())
-    return any(read(f"{root}/proc/{number}/comm") == name for number in numbers)

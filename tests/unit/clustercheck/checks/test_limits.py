@@ -28,11 +28,12 @@ Max realtime timeout      unlimited            unlimited            us
 OF_DOCKER = {"core": [-1, -1], "nofile": [1048576, 1048576], "memlock": [8388608, 8388608]}
 
 
-def process(root: Path, pid: int, name: str, said: str = LIMITS) -> None:
+def process(root: Path, pid: int, name: str, said: str = LIMITS, *, user: int = 0) -> None:
     directory = root / f"proc/{pid}"
     directory.mkdir(parents=True)
     (directory / "comm").write_text(name + "\n")
     (directory / "limits").write_text(said)
+    (directory / "status").write_text(f"Name:\t{name}\nUid:\t{user}\t0\t0\t0\n")
 
 
 def test_containers_have_the_limits_of_who_starts_them(tmp_path: Path) -> None:
@@ -51,6 +52,13 @@ def test_a_program_that_the_probe_itself_started_starts_no_containers(tmp_path: 
         (tmp_path / f"proc/{pid}").mkdir(exist_ok=True)
         stat = f"80 (a (name) S {'0 ' * 18}{ticks} 0 0"
         (tmp_path / f"proc/{pid}/stat").write_text(stat)
+    assert limits(str(tmp_path))["containers"] == OF_DOCKER
+
+
+def test_whoever_names_a_process_as_the_daemon_says_nothing_of_containers(tmp_path: Path) -> None:
+    process(tmp_path, 80, "containerd")
+    process(tmp_path, 90, "containerd", LIMITS.replace("1048576", "64"), user=1000)
+    process(tmp_path, 91, "dockerd", LIMITS.replace("1048576", "64"), user=1000)
     assert limits(str(tmp_path))["containers"] == OF_DOCKER
 
 

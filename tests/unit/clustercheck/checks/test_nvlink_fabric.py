@@ -85,6 +85,7 @@ def test_the_probe_finds_the_mark_the_process_the_module_and_the_nodes(tmp_path:
     for path, text in {
         "adapter/vpd": "\x82 SMDL=SW_MNG",
         "proc/17/comm": "nvlsm\n",
+        "proc/17/status": "Uid:\t0\t0\t0\t0\n",
         "proc/self/comm": "python3\n",
         "etc/nvidia-imex/nodes_config.cfg": "192.0.2.1\n192.0.2.2\n",
     }.items():
@@ -95,7 +96,10 @@ def test_the_probe_finds_the_mark_the_process_the_module_and_the_nodes(tmp_path:
     assert devices.leads_to_nvswitches(f"{tmp_path}/nowhere/") is False
     found = nvlink_services.fabric_manager(5, str(tmp_path))
     assert (found["nvlsm"], found["umad"]) == (True, True)
-    assert nvlink_services.runs("nv-fabricmanager", str(tmp_path)) is False
+    (tmp_path / "proc/17/status").write_text("Uid:\t1000\t0\t0\t0\n")
+    assert (
+        nvlink_services.fabric_manager(5, str(tmp_path))["nvlsm"] is False
+    )  # anybody's program has any name
     assert nvlink_services.imex(5, str(tmp_path))["nodes"] == ["192.0.2.1", "192.0.2.2"]
     assert nvlink_services.imex(5, f"{tmp_path}/nowhere")["nodes"] == []
 
