@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,14 +89,19 @@ def open_containers(path: Path) -> list[dict[str, Any]]:
 
     A ``job_removed`` says that on one node whatever ran there was ended.
     """
-    started: dict[str, dict[str, dict[str, Any]]] = {}
+    started: dict[tuple[str, str], dict[str, Any]] = {}
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    jobs: defaultdict[str, set[str]] = defaultdict(set)
     for event in read_events(path):
-        kind, job, node = (event.get(name) for name in ("type", "job", "node"))
+        kind, job, node = event.get("type"), str(event.get("job")), str(event.get("node"))
         if kind == "job_started" and all(isinstance(event.get(name), str) for name in CONTAINER):
-            started.setdefault(str(job), {})[str(node)] = event
+            started[job, node] = event
+            nodes[job].add(node)
+            jobs[node].add(job)
         elif kind == "job_finished":
-            started.pop(str(job), None)
+            for one in nodes.pop(job, ()):
+                started.pop((job, one), None)
         elif kind == "job_removed":
-            for nodes in started.values():
-                nodes.pop(str(node), None)
-    return [event for nodes in started.values() for event in nodes.values()]
+            for one in jobs.pop(node, ()):
+                started.pop((one, node), None)
+    return list(started.values())

@@ -149,12 +149,15 @@ def _nameable(image: DeclaredImage, where: str) -> DeclaredImage:
 
 
 def _once_each(found: list[DeclaredImage]) -> None:
-    for number, image in enumerate(found):
-        for other in found[:number]:
-            if image.name == other.name:
-                raise _refusal(f"two images have the name {image.name}", "images: give one a name of its own")
-            if image.tag and (image.target, image.tag) == (other.target, other.tag):
-                raise _refusal(f"two images would be {image.target}:{image.tag}", "images: change a target")
+    names: set[str] = set()
+    targets: set[tuple[str, str]] = set()
+    for image in found:
+        if image.name in names:
+            raise _refusal(f"two images have the name {image.name}", "images: give one a name of its own")
+        if image.tag and (image.target, image.tag) in targets:
+            raise _refusal(f"two images would be {image.target}:{image.tag}", "images: change a target")
+        names.add(image.name)
+        targets.add((image.target, image.tag))
 
 
 def _refusal(because: str, where: str) -> ClusterctlError:

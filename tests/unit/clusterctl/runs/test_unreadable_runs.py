@@ -176,3 +176,16 @@ def test_events_of_containers_that_name_none_are_passed_over(store: RunStore) ->
         log.write(event)
     log.close()
     assert [one["job"] for one in open_containers(path)] == ["b"]
+
+
+def test_what_ran_on_a_node_is_ended_there_alone_and_a_finished_job_everywhere(store: RunStore) -> None:
+    log = EventLog(path := store.create("validate", []).journal)
+    for job, node in (("a", "gpu01"), ("b", "gpu01"), ("a", "gpu02"), ("b", "gpu02"), ("c", "gpu02")):
+        log.write({"type": "job_started", "node": node, "job": job, "container": "c"})
+    log.write({"type": "job_removed", "node": "gpu01"})
+    log.write({"type": "job_finished", "job": "b"})
+    log.write({"type": "job_started", "node": "gpu01", "job": "b", "container": "c"})
+    log.close()
+    assert [(one["job"], one["node"]) for one in open_containers(path)] == [
+        ("a", "gpu02"), ("c", "gpu02"), ("b", "gpu01")
+    ]  # fmt: skip
