@@ -59,6 +59,11 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
         "ANSIBLE_CONFIG": str(content / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(collections_path()),
         "ANSIBLE_NOCOLOR": "1",
+        # An inventory that is executable would be run, and be another one than the one that was checked.
+        "ANSIBLE_INVENTORY_ENABLED": "yaml",
+        # Else a file that it cannot read is a warning and an empty inventory.
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FATAL": "true",
     }
 
 

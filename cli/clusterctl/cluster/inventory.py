@@ -257,16 +257,10 @@ def _members(listing: Mapping[str, Any]) -> dict[str, list[str]]:
 def _listing(directory: ClusterDirectory) -> dict[str, Any]:
     content = content_root()
     command = python_command("-m", "ansible", "inventory", "-i", str(directory.hosts_file), "--list")
-    environment = {
-        **ansible_environment(content),
-        # Else a file that it cannot read is a warning and an empty inventory.
-        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FATAL": "true",
-        "ANSIBLE_INVENTORY_ENABLED": "yaml",
-    }
     try:
         done = run_captured(
-            command, stdin="", timeout_s=READ_TIMEOUT_S, environment=environment, cwd=content,
+            command, stdin="", timeout_s=READ_TIMEOUT_S,
+            environment=ansible_environment(content), cwd=content,
             max_stdout_bytes=MAX_LISTING_BYTES, max_memory_bytes=MAX_MEMORY_BYTES,
         )  # fmt: skip
     except OutputTooLongError as error:

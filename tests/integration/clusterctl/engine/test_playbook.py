@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterctl.content import content_root
 from clusterctl.engine import playbook
 from clusterctl.engine.events import (
     Event,
@@ -474,3 +475,19 @@ def test_each_look_at_a_job_is_a_sign_of_life_and_a_reboot_bounds_itself() -> No
     now = 35.0
     assert watch.hopeless(ledger)
     assert watch.silent == {"gpu01": "Wait for the job"}
+
+
+def test_an_inventory_that_is_executable_is_read_and_never_run(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yml"
+    variables = {"hostvars": {"gpu01": {"ansible_host": "6.6.6.6"}}}
+    (tmp_path / "other.json").write_text(json.dumps({"all": {"hosts": ["gpu01"]}, "_meta": variables}))
+    shebang = f"#!/usr/bin/env -S sh -c 'touch {tmp_path}/ran; cat {tmp_path}/other.json'"
+    hosts.write_text(f"{shebang}\nall: {{hosts: {{gpu01: {{ansible_host: 10.0.0.1}}}}}}\n")
+    hosts.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "inventory", "-i", str(hosts), "--host", "gpu01"],
+        env=playbook.playbook_environment(content_root()),
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["ansible_host"] == "10.0.0.1"
+    assert not (tmp_path / "ran").exists()
