@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from clustercheck.parse.plain_text import plain_text
+from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.state_form import open_plain
 
 # An apply of a thousand nodes prints some ten MiB.
@@ -20,13 +21,18 @@ TAIL_BYTES = 64 << 10
 
 class BoundedLog:
     """Appends to a file of mode 0600 up to a size; the end of the rest follows when it is closed, after a
-    line that says how much is left out. A context manager."""
+    line that says how much is left out. Who prints does not fail by a disk that is full: it gets no more.
+
+    A context manager. Raises ClusterctlError (``cluster.state-not-writable``) where it cannot be opened.
+    """
 
     def __init__(self, path: Path, max_bytes: int = MAX_LOG_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
-        self._descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
+        with state_access(path):
+            self._descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
         self._max_bytes, self._tail_bytes = max_bytes, tail_bytes
         self._left = max(0, max_bytes - os.fstat(self._descriptor).st_size)
         self._left_out = 0
+        self._full = False
         self._tail = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -65,5 +71,8 @@ class BoundedLog:
 
     def _append(self, content: bytes | bytearray) -> None:
         view = memoryview(content)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        while view and not self._full:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except OSError:
+                self._full = True

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.state_form import open_plain
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
@@ -49,23 +50,29 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._written: Counter[str] = Counter()
-        self._descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")
+        with state_access(path):
+            self._descriptor = open_plain(path, os.O_RDWR | os.O_APPEND)
+            size = os.fstat(self._descriptor).st_size
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                os.write(self._descriptor, b"\n")
 
     def write(self, event: Event) -> None:
-        """Append one event; job starts and ends of hosts are on the disk when this returns."""
+        """Append one event; job starts and ends of hosts are on the disk when this returns.
+
+        Raises ClusterctlError (``cluster.state-not-writable``): what is not written down must not continue.
+        """
         host = getattr(event, "host", "")
         if self._written[host] > MAX_HOST_BYTES and host and not isinstance(event, DURABLE):
             event = _without_words(event)
         line = memoryview(as_line(event).encode())
         self._written[host] += len(line)
-        while line:
-            line = line[os.write(self._descriptor, line) :]
-        if isinstance(event, DURABLE):
-            os.fsync(self._descriptor)
+        with state_access(self._path):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+            if isinstance(event, DURABLE):
+                os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Flush to the disk and let go."""

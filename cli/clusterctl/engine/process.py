@@ -95,7 +95,8 @@ def run(
 ) -> Ended:
     """Run a child until it ends; each line it writes to the events' descriptor goes to ``on_line``.
 
-    It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so. It and each
+    It is ended past its time, as soon as ``hopeless``, asked a few times a second, says so, and where a
+    callback fails, whose error is raised once it is gone. It and each
     process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others continue.
 
     Its output is appended to ``log``, which gets no larger than ``log_limit_bytes`` and a few lines. A signal
@@ -124,26 +125,45 @@ def run(
             os.close(writer)
             os.close(output)
             writer = output = -1
-            events = LineSplitter()
+            events, listener = LineSplitter(), _Listener()
 
             def take(chunk: bytes) -> None:
                 for line in events.feed(chunk):
-                    on_line(line)
+                    listener.tell(on_line, line)
 
             try:
                 limit_memory(child, memory_limit_bytes)
                 ending = _Ending(
-                    child, caught, deadline=started + time_limit_s, grace_s=grace_s, hopeless=hopeless,
-                    on_signal=on_signal,
+                    child, caught, deadline=started + time_limit_s, grace_s=grace_s,
+                    hopeless=lambda: listener.error is not None or hopeless(),
+                    on_signal=lambda: listener.tell(on_signal),
                 )  # fmt: skip
-                _pump(child, {reader: take, output_reader: kept.write}, on_tick, ending)
+                readers = {reader: take, output_reader: kept.write}
+                _pump(child, readers, lambda: listener.tell(on_tick), ending)
             finally:
                 kill_process_tree(child)
+            if listener.error is not None:
+                raise listener.error
     finally:
         for descriptor in (reader, output_reader, writer, output):
             if descriptor >= 0:
                 os.close(descriptor)
     return Ended(child.returncode, caught.signal is not None, ending.timed_out, time.monotonic() - started)
+
+
+class _Listener:
+    """Calls back until a call fails: the child is then ended as by a signal, not in the middle of a write."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Call it, unless one has failed."""
+        if self.error is None:
+            try:
+                callback(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised by `run`, once the child is gone
+                self.error = error
 
 
 class _Ending:

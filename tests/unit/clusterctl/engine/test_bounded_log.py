@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 from tests.support.hostile import TEXTS, acting_characters
 
-from clusterctl.engine import process
+from clusterctl.engine import bounded_log, journal, process
 from clusterctl.engine.bounded_log import TAIL_BYTES, BoundedLog
+from clusterctl.engine.events import Interrupted
+from clusterctl.engine.journal import Journal
 from clusterctl.engine.process import Ended
+from clusterctl.errors import ClusterctlError
 
 
 def test_what_fits_is_written_as_it_comes_and_of_the_rest_the_end(tmp_path: Path) -> None:
@@ -100,3 +104,56 @@ def test_an_orphan_that_prints_without_end_does_not_hold_us(
     assert not ended.timed_out
     assert ended.duration_s < 20
     assert len(log) < 100_000 + TAIL_BYTES + 1000
+
+
+def test_a_full_disk_ends_no_program_for_a_line_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int, _piece: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with BoundedLog(tmp_path / "log") as log:
+        log.write(b"first\n")
+        monkeypatch.setattr(bounded_log.os, "write", full)
+        log.write(b"second\n")
+    assert (tmp_path / "log").read_bytes() == b"first\n"
+
+
+def test_a_listener_that_fails_ends_the_program_as_a_signal_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, signal, time\n"
+        "def end(*_):\n"
+        "    open('released', 'w').close()\n"
+        "    raise SystemExit\n"
+        "signal.signal(signal.SIGINT, end)\n"
+        "os.write(int(os.environ['CLUSTERCTL_EVENTS_FD']), b'event\\nmore\\n')\n"
+        "time.sleep(60)\n"
+    )
+    heard = []
+
+    def fail(line: bytes) -> None:
+        heard.append(line)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        process.run(
+            [sys.executable, "-c", code], cwd=tmp_path, environment=dict(os.environ), log=tmp_path / "x.log",
+            on_line=fail, on_tick=lambda: None, time_limit_s=60, grace_s=30,
+        )  # fmt: skip
+    assert heard == [b"event"]
+    assert (tmp_path / "released").exists()
+
+
+def test_a_journal_that_a_full_disk_does_not_take_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int, _piece: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    written = Journal(tmp_path / "journal")
+    monkeypatch.setattr(journal.os, "write", full)
+    with pytest.raises(ClusterctlError, match="journal cannot be written: No space left") as refused:
+        written.write(Interrupted(0.0))
+    assert refused.value.code == "cluster.state-not-writable"
