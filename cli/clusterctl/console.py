@@ -6,13 +6,14 @@ this last step, whoever prints it, and is never read as markup.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,6 +22,9 @@ from rich.text import Text
 
 from clustercheck.errors import ExplainedError
 from clustercheck.parse.plain_text import one_line, plain_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # A hanging text in a window that is narrower is broken by the terminal.
 LEAST_WRAPPED = 20
@@ -31,12 +35,9 @@ def is_plain() -> bool:
     return any(map(os.environ.get, ("NO_COLOR", "CI"))) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
-class Lasting(Console):
-    """A console whose reader may go away (| head, a lost terminal): what is said then goes nowhere.
-
-    Work continues. On a terminal lines are broken between words; elsewhere they stay whole. Text is shown as
-    it is: markup in it is not read, and control characters are omitted.
-    """
+class CleanConsole(Console):
+    """On a terminal lines are broken between words; elsewhere they stay whole. Text is shown as it is: markup
+    in it is not read, and control characters are omitted."""
 
     def __init__(self, **options: Any) -> None:
         colours = {"color_system": None if is_plain() else "auto", **options}
@@ -48,15 +49,8 @@ class Lasting(Console):
             yield segment if segment.control else segment._replace(text=plain_text(segment.text))
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's own, except a terminal that has gone."""
-        try:
-            super().print(*objects, **{"soft_wrap": not self.is_terminal, **options})
-        except OSError:
-            redirect_to_devnull(self.file)
-
-    def on_broken_pipe(self) -> None:
-        """Not rich's own answer, which ends the program in the middle of its work."""
-        redirect_to_devnull(self.file)
+        """As rich's own."""
+        super().print(*objects, **{"soft_wrap": not self.is_terminal, **options})
 
 
 def without_controls(renderable: RenderableType) -> RenderableType:
@@ -72,14 +66,53 @@ def plain_styled(text: Text) -> Text:
     return text if cleaned == text.plain else text.blank_copy(cleaned)
 
 
-def take_any_character() -> None:
-    """From now on standard output shows what its encoding lacks as an escape, as standard error does."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+class Lossy(io.FileIO):
+    """A descriptor that takes everything: what cannot be written is dropped, and work continues.
+
+    The reader may have gone (| head, a lost terminal), or the disk be full: ``lost`` is the first error.
+    """
+
+    lost: OSError | None = None
+
+    def write(self, piece: Buffer, /) -> int:
+        """As io's own."""
+        if self.lost is None:
+            try:
+                return super().write(piece)
+            except OSError as error:
+                self.lost = error
+        return memoryview(piece).nbytes
 
 
-RESULTS = Lasting()
-MESSAGES = Lasting(stderr=True)
+def prepare_output() -> None:
+    """From now on what cannot be written is dropped, and standard output shows what its encoding lacks as an
+    escape, as standard error does."""
+    for name in ("stdout", "stderr"):
+        given = getattr(sys, name)
+        if isinstance(given, io.TextIOWrapper):
+            given.flush()
+            lossy = Lossy(given.fileno(), "w", closefd=False)
+            stream = io.TextIOWrapper(
+                io.BufferedWriter(lossy), given.encoding, "backslashreplace",
+                line_buffering=given.line_buffering,
+            )  # fmt: skip
+            setattr(sys, name, stream)
+
+
+def lost_result() -> str:
+    """Why standard output is not whole; empty where it is, or where nobody reads it any more."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    raw = getattr(buffer, "raw", None)
+    if not isinstance(raw, Lossy):
+        return ""
+    sys.stdout.flush()
+    if raw.lost is None or raw.lost.errno in (errno.EPIPE, errno.EIO):
+        return ""
+    return str(raw.lost.strerror)
+
+
+RESULTS = CleanConsole()
+MESSAGES = CleanConsole(stderr=True)
 
 
 def is_live() -> bool:
@@ -121,22 +154,9 @@ def write(text: str) -> None:
 
 
 def write_rendered(text: str) -> None:
-    """What a console of ours has rendered, or json has escaped, as it is.
-
-    A reader that has gone is not a reason to stop, nor to fail.
-    """
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        redirect_to_devnull(sys.stdout)
-
-
-def redirect_to_devnull(stream: IO[str]) -> None:
-    """From now on what is written to ``stream``, and what it still holds, is dropped."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """What a console of ours has rendered, or json has escaped, as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def explain(error: ExplainedError) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from clusterctl.commands.shared.runner import META_KEY
-from clusterctl.console import explain, say, take_any_character
+from clusterctl.console import explain, lost_result, prepare_output, say
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_USAGE, ExplainedError
 
 # Command name -> (module in clusterctl.commands, one-line help). Modules are imported when asked for:
@@ -110,5 +110,16 @@ def _internal(error: Exception) -> ExplainedError:
 
 def main() -> None:
     """Console-script entry."""
-    take_any_character()
-    sys.exit(run())
+    prepare_output()
+    code = run()
+    if because := lost_result():
+        explain(
+            ExplainedError(
+                f"standard output is not whole: {because}",
+                code="output.lost",
+                hint="Is the disk full that it goes to? What the command did is done: see `clusterctl runs`.",
+                exit_code=EXIT_INCOMPLETE,
+            )
+        )
+        code = code or EXIT_INCOMPLETE
+    sys.exit(code)

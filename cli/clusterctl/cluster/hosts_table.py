@@ -12,7 +12,7 @@ from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.pinning import Proposal
 from clusterctl.cluster.quarantine import QuarantineEntry
 from clusterctl.cluster.scan import OK, Reached
-from clusterctl.console import RESULTS, Lasting
+from clusterctl.console import RESULTS, CleanConsole
 
 # A shell that takes longer than this is a heavy .bashrc: it is paid for at every task.
 SLOW_SHELL_S = 1.0
@@ -102,7 +102,7 @@ def described(entry: QuarantineEntry) -> str:
 
 def show(table: Table) -> None:
     """Print a table to standard output, in full where no terminal bounds it."""
-    screen = RESULTS if RESULTS.is_terminal else Lasting(width=UNBOUNDED)
+    screen = RESULTS if RESULTS.is_terminal else CleanConsole(width=UNBOUNDED)
     screen.print(table)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from clustercheck.model import Culprit, Verdict
 from clustercheck.result.document import Document
-from clusterctl.console import Lasting
+from clusterctl.console import CleanConsole
 from clusterctl.report import change, culprits, view
 from clusterctl.report.inventory import job_environment
 from clusterctl.report.subjects import culprit_name
@@ -36,7 +36,7 @@ MIN_WIDTH, MAX_WIDTH = 60, 140
 def render(document: Document, *, colour: bool = False, width: int | None = None) -> str:
     """The table as text, with colour codes if asked for and NO_COLOR is not set."""
     stream = io.StringIO()
-    console = Lasting(
+    console = CleanConsole(
         file=stream,
         width=max(MIN_WIDTH, min(width or shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)),
         force_terminal=colour and not os.environ.get("NO_COLOR"),

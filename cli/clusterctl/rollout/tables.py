@@ -28,7 +28,7 @@ ROWS_FOR_EACH = 16
 def show(*parts: RenderableType) -> None:
     """Print results: as wide as the terminal, and wide enough to be read if there is none."""
     width = None if console.RESULTS.is_terminal else WIDTH_OF_FILES
-    out = console.Lasting(file=console.RESULTS.file, width=width)
+    out = console.CleanConsole(file=console.RESULTS.file, width=width)
     for part in parts:
         out.print(part)
 

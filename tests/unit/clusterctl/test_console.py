@@ -15,7 +15,7 @@ from rich.text import Text
 from tests.support.hostile import TEXTS, acting_characters
 
 from clusterctl import console
-from clusterctl.console import Lasting
+from clusterctl.console import CleanConsole
 from clusterctl.errors import ClusterctlError
 from clusterctl.live_area import LiveArea
 
@@ -25,7 +25,7 @@ MARKUP = "[/red] [bold]x[/] [link=http://evil.example]y[/link] :boom: [red"
 def printed(*parts, colours=False):
     stream = io.StringIO()
     system = "truecolor" if colours else None
-    screen = Lasting(file=stream, width=500, force_terminal=colours, color_system=system)
+    screen = CleanConsole(file=stream, width=500, force_terminal=colours, color_system=system)
     for part in parts:
         screen.print(part)
     return stream.getvalue()
@@ -93,7 +93,7 @@ def test_messages_and_questions_are_plain(text, capsys):
 def test_lines_that_are_redrawn_in_place_hold_nothing_of_others_that_acts(text):
     def drawn(line):
         stream = io.StringIO()
-        area = LiveArea(Lasting(file=stream, width=120, force_terminal=True, color_system="truecolor"))
+        area = LiveArea(CleanConsole(file=stream, width=120, force_terminal=True, color_system="truecolor"))
         area.draw([line])
         area.draw([Text("another")])
         return stream.getvalue()

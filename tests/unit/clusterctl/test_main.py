@@ -29,7 +29,7 @@ def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProces
 
 
 def test_a_character_that_standard_output_lacks_is_escaped() -> None:
-    words = "from clusterctl import console; console.take_any_character(); console.RESULTS.print('5 \u20ac')"
+    words = "from clusterctl import console; console.prepare_output(); console.RESULTS.print('5 \u20ac')"
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(
         [sys.executable, "-c", words], capture_output=True, timeout=60, env=environment, check=True
@@ -150,3 +150,26 @@ def test_version_is_the_packages_and_the_newest_of_the_changelog(repository: Pat
     changelog = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     released = re.findall(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)
     assert released[0] == galaxy["version"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "internal.bug"], ["completion", "bash"]])
+def test_a_result_that_a_full_disk_cuts_off_is_said(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from clusterctl.main import main; main()", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, "output.lost" in done.stderr) == (3, True)
+    assert "No space left on device" in done.stderr
+    assert "internal.bug" not in done.stderr.replace("explain internal.bug", "")
+
+
+def test_a_reader_that_has_gone_is_no_failure() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", "from clusterctl.main import main; main()", "explain"],
+        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
