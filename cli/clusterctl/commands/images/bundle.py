@@ -42,6 +42,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MB = 1_000_000
 # FAT, which many media come with, holds no file of 4 GiB.
 PART_MB = 4000
+BUNDLES_LOCK = Path("the bundle's lock")
 
 
 def _hex(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -161,7 +162,12 @@ def create(
     "--files", "files_to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Put the bundle's files there.",
 )  # fmt: skip
-@click.option("--check", "--dry-run", is_flag=True, help="Read and verify the whole bundle; load nothing.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Read and verify the whole bundle, and that it can be loaded here; load nothing.",
+)
 @click.option(
     "--sha256", default="", metavar="HEX", callback=_hex,
     help="The SHA-256 of the index, as printed by `create`: a bundle that was modified since is refused.",
@@ -203,7 +209,7 @@ def load(
     bundle = media.index(sha256, _trust(inventory, pinned=bool(sha256), allow_unsigned=allow_unsigned))
     media.require(bundle)
     if check:
-        return _checked(media, bundle, as_json=as_json)
+        return _checked(inventory, media, bundle, as_json=as_json)
     with (
         options.stoppable() as stop,
         mutex.held(inventory.directory, "images bundle load"),
@@ -271,19 +277,28 @@ def _tree(word: str) -> Tree:
 
 
 def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
-    """The bundle's lock, if it is this cluster's, or if this cluster has none yet.
-
-    It is written only where it is that of the settings, and its images run on the nodes. Raises
-    ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``, ``images.signature``).
-    """
-    file = lock_file.path(inventory.directory)
-    carried = lock_file.parse(bundle.lock, Path("the bundle's lock"))
+    """The bundle's lock, which is now this cluster's. Raises ClusterctlError as ``_require_acceptable``."""
+    carried = lock_file.parse(bundle.lock, BUNDLES_LOCK)
     ours = lock_file.read(inventory.directory)
+    _require_acceptable(inventory, carried, ours)
+    if ours is None:
+        lock_file.write(inventory.directory, carried)
+        console.say(f"{lock_file.NAME} is now that of the bundle")
+    return carried
+
+
+def _require_acceptable(inventory: Inventory, carried: Lock, ours: Lock | None) -> None:
+    """Refuse a bundle's lock that is not this cluster's, if it has one, or not that of its settings, or
+    whose images do not run on its nodes.
+
+    Raises ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``,
+    ``images.signature``).
+    """
     if ours is not None and ours.images != carried.images:
         raise ClusterctlError(
             "the bundle was made from another lock than this cluster has",
             code="images.bundle-lock",
-            where=str(file),
+            where=str(lock_file.path(inventory.directory)),
             hint="Move the file away to take the bundle's, or make the bundle again from this one.",
         )
     if (signatures := checker(inventory)) is not None:
@@ -291,14 +306,32 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
     gate.require_driver(carried.images, nodes_driver(inventory))
     hint = "Take the settings of the cluster that made the bundle; no lock was written here."
     gate.require_agreement(inventory, carried, hint if ours is None else gate.RELOCK)
-    if ours is None:
-        lock_file.write(inventory.directory, carried)
-        console.say(f"{lock_file.NAME} is now that of the bundle")
-    return carried
 
 
-def _checked(media: Media, bundle: Bundle, *, as_json: bool) -> int:
+def _not_loadable(inventory: Inventory, media: Media, bundle: Bundle) -> list[ClusterctlError]:
+    """Why ``load`` would refuse the bundle or one of its images, though its parts are as its index says."""
+    try:
+        carried = lock_file.parse(bundle.lock, BUNDLES_LOCK)
+    except ClusterctlError as error:
+        return [error]
+    found = []
+    try:
+        _require_acceptable(inventory, carried, lock_file.read(inventory.directory))
+    except ClusterctlError as error:
+        found.append(error)
+    origin = BundleOrigin(media, bundle)
+    for image in carried.images:
+        try:
+            origin.require_whole(image)
+        except ClusterctlError as error:
+            found.append(error)
+    return found
+
+
+def _checked(inventory: Inventory, media: Media, bundle: Bundle, *, as_json: bool) -> int:
     errors = [error for item in bundle.items if (error := check(media, item)) is not None]
+    known = {(error.code, error.where) for error in errors}
+    errors += [one for one in _not_loadable(inventory, media, bundle) if (one.code, one.where) not in known]
     size = sum(part.size for part in bundle.parts.values())
     code = max((error.exit_code for error in errors), default=EXIT_GOOD)
     if as_json:

@@ -46,14 +46,31 @@ class BundleOrigin:
             raise _lacks(image.name)
         return found
 
+    def require_whole(self, image: LockedImage) -> None:
+        """Refuse an image of which the bundle lacks a manifest or a blob; what blobs hold is not read.
+
+        Raises ClusterctlError (``images.bundle``, ``images.bundle-damaged``, ``images.manifest``).
+        """
+        manifests = self.manifests(image)
+        digests = {one.digest for one in manifests}
+        named = {image.manifest, *(child.digest for one in manifests for child in one.children)}
+        blobs = {(blob.digest, blob.size) for one in manifests for blob in one.blobs}
+        blobs |= {(blob.digest, blob.size) for blob in (image.config, *image.layers)}
+        if not named <= digests or not all(self._has(*blob) for blob in blobs):
+            raise _lacks(image.name)
+
+    def _has(self, digest: str, size: int) -> bool:
+        item = self._blobs.get(digest)
+        return item is not None and item.size == size
+
     def content(self, transfer: BlobTransfer) -> Content:
         """The blob's parts, one after the other."""
         return partial(self._pieces, transfer)
 
     def _pieces(self, transfer: BlobTransfer) -> Iterator[bytes]:
-        item = self._blobs.get(transfer.blob.digest)
-        if item is None or item.size != transfer.blob.size:
+        if not self._has(transfer.blob.digest, transfer.blob.size):
             raise BrokenOriginError(_lacks(", ".join(image.image.name for image in transfer.of)))
+        item = self._blobs[transfer.blob.digest]
         try:
             yield from self._media.pieces(item)
         except ClusterctlError as error:
