@@ -36,7 +36,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
     directory = find_cluster_directory(named)
     store = RunStore(directory)
     if run == "last":
-        judged = [one for one in store.list() if one.path(files.RESULT).is_file()]
+        judged = files.judged(store.list())
         chosen = judged[-1] if judged else store.get(run)
     else:
         chosen = store.get(run)

@@ -72,7 +72,7 @@ def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlErr
 def _last_good(directory: ClusterDirectory) -> Baseline | None:
     """The newest complete run that passed and measured something; unreadable ones are skipped, and named."""
     for run in reversed(RunStore(directory).list()):
-        if run.kind != "validate" or run.summary.get("verdict") != "pass":
+        if run.kind != "validate" or not run.finished or run.summary.get("verdict") != "pass":
             continue
         try:
             document = files.load_json(run)

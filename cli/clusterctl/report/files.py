@@ -55,6 +55,11 @@ MAX_REASON = 200
 ENCODE = json.JSONEncoder(default=str).encode
 
 
+def judged(runs: Iterable[Run]) -> list[Run]:
+    """The runs that ended and have a result: one that did not end is in no link of the chain."""
+    return [run for run in runs if run.finished and run.path(RESULT).is_file()]
+
+
 def write_result(run: Run, document: Document) -> None:
     """Write the result into the run's directory."""
     with gc_paused():

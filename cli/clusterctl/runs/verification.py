@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clustercheck.parse.plain_text import shortened
+from clustercheck.parse.plain_text import one_line, shortened
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs import chain
@@ -16,6 +17,10 @@ from clusterctl.runs.store import RunStore, seconds_after
 
 # Written before a run's first link, and never again.
 FINAL = (RESULT, EVIDENCE)
+UNRECORDED = (
+    "{} of run {} is in no link: the run is ending just now, or was added, or clusterctl was killed there "
+    "(then move the run's directory away)"
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class ChainVerification:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
     with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
     were recorded otherwise since, as where jobs of an interrupted run have ended. ``older``: runs that say
-    that they ended before the chain began, which it does not cover."""
+    that they started and ended before the chain began, which it does not cover."""
 
     links: int
     runs: int
@@ -47,8 +52,8 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> ChainVerific
     """
     links, problems, torn = chain.read(directory)
     problems += problems_of(links, directory)
-    late, older = _not_linked(directory, links)
-    problems += [f"run {run} is not in the chain, and does not say that it ended before" for run in late]
+    not_linked, older = _not_linked(directory, links)
+    problems += not_linked
     covered = next((count for count, link in enumerate(links, 1) if link.head == head), 0)
     anchored = links[covered - 1].number if covered else 0
     if head is not None and not covered:
@@ -59,17 +64,28 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> ChainVerific
 
 
 def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[list[str], list[str]]:
-    """Ended runs that are not in the chain: those that ended after it began, or do not say when, and others.
+    """What is wrong with runs that are in no link, and those that started and ended before the chain began.
 
     `runs list` names the unreadable ones.
     """
-    linked = {link.run for link in links}
-    found: tuple[list[str], list[str]] = [], []
-    for run in RunStore(directory).scan().runs if links else ():
-        if run.finished and run.id not in linked:
-            is_older = -math.inf < seconds_after(run, links[0].at) <= 0
-            found[is_older].append(run.id)
-    return found
+    if not links:
+        return [], []
+    linked, first = {link.run for link in links}, links[0]
+    problems, older = [], []
+    for run in RunStore(directory).scan().runs:
+        if not run.finished or run.id in linked:
+            continue
+        linked.add(run.id)
+        # Its name says when it started.
+        if -math.inf < seconds_after(run, first.at) <= 0 and run.id < first.run:
+            older.append(run.id)
+        else:
+            problems.append(f"run {run.id} is not in the chain, and does not say that it ended before")
+    # Whatever the others say of themselves, or if they say nothing: only a run that ends has these.
+    for path in sorted(directory.runs.iterdir()):
+        has = [name for name in FINAL if path.name not in linked and os.path.lexists(path / name)]
+        problems += [UNRECORDED.format(name, one_line(path.name)) for name in has]
+    return problems, older
 
 
 def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:

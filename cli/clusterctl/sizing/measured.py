@@ -34,8 +34,7 @@ MAX_RUNS = 20  # the newest, of which results are read
 
 def last_measured(directory: ClusterDirectory, profile: Profile, precision: str) -> Utilisation | None:
     """Of the newest run that trained on such GPUs; None if no run did, or none that can be read."""
-    validations = [run for run in RunStore(directory).scan().runs if run.path(files.RESULT).is_file()]
-    for run in reversed(validations[-MAX_RUNS:]):
+    for run in reversed(files.judged(RunStore(directory).scan().runs)[-MAX_RUNS:]):
         try:
             if not _mentions(run.path(files.RESULT), METRICS[precision]):
                 continue

@@ -67,7 +67,7 @@ def of_environment(environment: Mapping[str, Any], seen_by: str) -> dict[str, No
 
 def recorded(directory: ClusterDirectory) -> dict[str, NodeFacts]:
     """What the newest readable validation recorded of each node that it saw; empty if there is none."""
-    for run in reversed(RunStore(directory).list()):
+    for run in reversed(files.judged(RunStore(directory).list())):
         if run.kind != "validate":
             continue
         try:

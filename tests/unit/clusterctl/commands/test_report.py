@@ -14,7 +14,7 @@ from tests.support.validated_site import call, result, validated
 from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
-from clusterctl.report import files
+from clusterctl.report import baselines, files
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.verification import verify
 
@@ -50,6 +50,25 @@ def test_the_last_report_is_of_the_last_run_that_has_one(site, capsys):
     RunStore(site).create("apply", [])
     assert call(site, "report") == 0
     assert capsys.readouterr().out.startswith("FAIL")
+
+
+def test_a_result_of_a_run_that_did_not_end_is_neither_the_last_nor_a_baseline(site, capsys, monkeypatch):
+    read, load_json = [], files.load_json
+    monkeypatch.setattr(files, "load_json", lambda run: [load_json(run), read.append(run.id)][0])
+    validated(site, "fail")
+    added = RunStore(site).create("validate", [])
+    files.write_result(added, result(added.id))
+    record = json.loads(added.path("run.json").read_text())
+    added.path("run.json").write_text(json.dumps({**record, "summary": {"verdict": "pass"}}))
+    assert call(site, "report") == 0
+    assert capsys.readouterr().out.startswith("FAIL")
+    baselines.chosen(site, None)
+    assert read == []
+    RunStore(site).finish(added, 0, {"verdict": "pass"})
+    assert call(site, "report") == 0
+    assert capsys.readouterr().out.startswith("PASS")
+    baselines.chosen(site, None)
+    assert read == [added.id]
 
 
 def test_a_report_into_a_file(site, tmp_path, capsys):

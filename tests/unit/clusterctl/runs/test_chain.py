@@ -16,7 +16,7 @@ from clusterctl.report import files
 from clusterctl.runs import chain, syslog
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import send_head
-from clusterctl.runs.verification import verify
+from clusterctl.runs.verification import UNRECORDED, verify
 
 NOT_LINKED = "run {} is not in the chain, and does not say that it ended before"
 
@@ -145,6 +145,35 @@ def test_a_run_that_says_that_it_is_older_than_the_chain_is_named(
     assert main.run(["-C", str(cluster.root), "runs", "verify", "--head", verify(cluster).newest]) == 0
     assert f"before the chain began: {planted.name}" in capsys.readouterr().out
     assert verify(cluster).older == (planted.name,)
+
+
+@pytest.mark.parametrize("name", ["result.json", "evidence.json"])
+@pytest.mark.parametrize("record", ["not ended", "of no end", "unreadable", "gone"])
+def test_a_result_of_a_run_that_is_in_no_link_is_named(
+    cluster: ClusterDirectory, name: str, record: str
+) -> None:
+    document = json.loads((runs(cluster)[2] / "run.json").read_text())
+    planted = cluster.runs / "20991231T000000000-validate-beef"
+    planted.mkdir()
+    (planted / name).write_text("{}")
+    text = json.dumps({**document, "id": planted.name, "finished": "" if record == "of no end" else None})
+    if record != "gone":
+        (planted / "run.json").write_text("[" if record == "unreadable" else text)
+    checked = verify(cluster, verify(cluster).newest)
+    assert checked.problems == (UNRECORDED.format(name, planted.name),)
+    (planted / name).unlink()
+    assert verify(cluster).problems == (), "of a run that goes on"
+
+
+def test_a_run_that_ended_before_the_chain_and_started_after_it_is_not_older(
+    cluster: ClusterDirectory,
+) -> None:
+    record = json.loads((runs(cluster)[2] / "run.json").read_text())
+    planted = cluster.runs / "20991231T000000000-validate-beef"
+    planted.mkdir()
+    older = {**record, "id": planted.name, "finished": "1999-12-31T00:00:00Z"}
+    (planted / "run.json").write_text(json.dumps(older))
+    assert verify(cluster).problems == (NOT_LINKED.format(planted.name),)
 
 
 def test_a_file_of_a_run_that_is_a_link_is_named_and_not_read(cluster: ClusterDirectory) -> None:
