@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 RECORD = "installed.json"
@@ -164,7 +165,7 @@ def holder(inode: str, proc: Path = Path("/proc")) -> str:
     for link in proc.glob("[0-9]*/fd/*"):
         try:
             if str(link.readlink()) == f"socket:[{inode}]":
-                return (link.parent.parent / "comm").read_text(encoding="utf-8").strip()
+                return read_text(link.parent.parent / "comm") or "somebody"
         except OSError:
             continue
     return "somebody"

@@ -35,6 +35,10 @@ BUFFER = 8 << 20
 # Conversations over UDP that others started with this node: its answers start no session.
 MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
+# Names that were asked for, and addresses inside: a user of the node may choose any number. What comes after
+# these is counted together.
+MOST_NAMED, OTHERS = 1000, "others"
+MOST_NAME = 253  # characters of a name of DNS
 # Of TCP in /proc/net: ESTABLISHED, SYN_SENT, CLOSE_WAIT can carry what we ask for; and LISTEN.
 OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
 MOST_LOOKS = 20
@@ -120,7 +124,7 @@ def asked_name(payload: bytes) -> str:
                 return ""
             words.append(payload[at + 1 : at + 1 + length].decode("ascii"))
             at += 1 + length
-        return ".".join(words).lower()
+        return ".".join(words).lower()[:MOST_NAME]
     except (IndexError, struct.error, UnicodeDecodeError):
         return ""
 
@@ -161,13 +165,18 @@ def process_of(protocol: int, port: int, family: int) -> tuple[str, str]:
             if any(str(one.readlink()) in inodes for one in (process / "fd").iterdir()):
                 unit = [
                     word
-                    for word in (process / "cgroup").read_text().replace("\n", "/").split("/")
+                    for word in _text(process / "cgroup").replace("\n", "/").split("/")
                     if word.endswith((".service", ".scope"))
                 ]
-                return (process / "comm").read_text().strip(), unit[-1] if unit else ""
+                return _text(process / "comm").strip(), unit[-1] if unit else ""
         except OSError:
             continue
     return "", ""
+
+
+def _text(path: Path) -> str:
+    """What the kernel says of a process, whose name may be any bytes. Raises OSError."""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _address_of(word: str) -> Any:
@@ -216,10 +225,13 @@ class Watch:
 
     def find_open(self, sessions: list[tuple[Any, int, int]]) -> None:
         """Write down sessions with outsiders that started before the watch: what they carry is not heard."""
-        for far, far_port, own_port in sessions:
-            if is_nobody(far) or any(far in network for network in self.allowed):
-                continue
-            by, unit = process_of(TCP, own_port, far.version)
+        strangers = [
+            one
+            for one in sessions
+            if not is_nobody(one[0]) and not any(one[0] in network for network in self.allowed)
+        ]
+        for number, (far, far_port, own_port) in enumerate(strangers):
+            by, unit = process_of(TCP, own_port, far.version) if number < MOST_OUTSIDE else ("", "")
             one = {
                 "address": str(far),
                 "protocol": "tcp",
@@ -249,21 +261,18 @@ class Watch:
             return False
         new = False
         if protocol == UDP and goal_port == DNS and (name := asked_name(payload)):
-            new = name not in self.record["names"]
-            self.record["names"][name] = self.record["names"].get(name, 0) + 1
+            new = count(self.record["names"], name)
         return self.contact(goal, protocol, source_port, goal_port) or new
 
     def contact(self, goal: Any, protocol: int, source_port: int, goal_port: int) -> bool:
         """The node turns to somebody; True where it did not before."""
-        inside = self.record["inside"]
         known = any(goal in network for network in self.allowed)
         # The site's own name server, where the node is told to ask, and who gives it its address: what is out
         # in the world is not the site's.
         if not known and goal.is_private:
             known = goal_port in DHCP or (goal_port == DNS and str(goal) in self.resolvers)
         if known:
-            inside[str(goal)] = inside.get(str(goal), 0) + 1
-            return inside[str(goal)] == 1
+            return count(self.record["inside"], str(goal))
         word = PROTOCOLS.get(protocol, f"protocol {protocol}")
         for one in self.record["outside"]:
             if (one["address"], one["protocol"], one["port"]) == (str(goal), word, goal_port):
@@ -273,13 +282,20 @@ class Watch:
                     one["by"], one["unit"] = process_of(protocol, source_port, goal.version)
                     return bool(one["by"])
                 return False
-        by, unit = process_of(protocol, source_port, goal.version) if protocol in (TCP, UDP) else ("", "")
         if len(self.record["outside"]) < MOST_OUTSIDE:
+            by, unit = process_of(protocol, source_port, goal.version) if protocol in (TCP, UDP) else ("", "")
             self.record["outside"].append(
                 {"address": str(goal), "protocol": word, "port": goal_port, "times": 1,
                  "at": time.time(), "by": by, "unit": unit}
             )  # fmt: skip
         return True
+
+
+def count(counts: dict[str, int], name: str) -> bool:
+    """Count one more of a name; True where it is the first."""
+    name = name if name in counts or len(counts) < MOST_NAMED else OTHERS
+    counts[name] = counts.get(name, 0) + 1
+    return counts[name] == 1
 
 
 def write(path: Path, record: dict[str, Any]) -> None:

@@ -65,6 +65,7 @@ Wants=network-pre.target
 [Service]
 ExecStart={python} {directory}/watch.py {directory}/config.json
 Nice=-5
+MemoryMax=256M
 
 [Install]
 WantedBy=sysinit.target

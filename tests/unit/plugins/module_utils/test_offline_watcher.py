@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_host
 from ansible_collections.clusterctl.cluster.plugins.module_utils import offline_watcher as watcher
 from ansible_collections.clusterctl.cluster.plugins.modules import offline_watch
 
@@ -101,6 +102,52 @@ def test_the_sites_name_server_may_be_asked_and_the_names_are_kept_and_one_in_th
     hear(watch, packet("8.8.8.8", watcher.UDP, (5000, 53), question("x.org")))
     hear(watch, packet(RESOLVER, watcher.UDP, (5000, 54), b""))
     assert [one[:3] for one in outside(watch)] == [("8.8.8.8", "udp", 53), (RESOLVER, "udp", 54)]
+
+
+def test_what_a_user_asks_for_without_end_is_counted_in_a_record_that_ends() -> None:
+    watch = new_watch()
+    watch.allowed = [ipaddress.ip_network("10.0.0.0/8")]
+    for number in range(watcher.MOST_NAMED + 20):
+        label = f"{number}".ljust(63, "x")
+        goal = str(ipaddress.IPv4Address("10.9.0.0") + number)
+        hear(watch, packet(goal, watcher.UDP, (5000, 53), question(".".join([label] * 20))))
+    for counts in (watch.record["names"], watch.record["inside"]):
+        assert len(counts) == watcher.MOST_NAMED + 1
+        assert (counts[watcher.OTHERS], sum(counts.values())) == (20, watcher.MOST_NAMED + 20)
+    assert max(map(len, watch.record["names"])) == watcher.MOST_NAME
+
+
+def test_many_others_are_neither_kept_nor_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(watcher, "process_of", lambda *_: (looks.append(1), ("", ""))[1])
+    watch = new_watch()
+    strangers = [ipaddress.IPv4Address("9.0.0.0") + number for number in range(watcher.MOST_OUTSIDE + 20)]
+    watch.find_open([(one, 443, 40000) for one in strangers])
+    assert len(watch.record["open"]) == len(looks) == watcher.MOST_OUTSIDE
+    for one in strangers:
+        hear(watch, packet(str(one), watcher.TCP))
+    assert len(watch.record["outside"]) == watcher.MOST_OUTSIDE
+    assert len(looks) == 2 * watcher.MOST_OUTSIDE
+
+
+def test_a_process_whose_name_is_no_text_is_found(tmp_path: Path) -> None:
+    program = """
+import ctypes, socket, sys
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.bind(("127.0.0.1", 0))
+ctypes.CDLL(None).prctl(15, b"\\xff\\xfe", 0, 0, 0)
+print(one.getsockname()[1], one.fileno(), flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+        port, descriptor = process.stdout.readline().split()
+        socket_of_it = Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()
+        assert watcher.process_of(watcher.UDP, int(port), 4)[0] == "\ufffd\ufffd"
+        assert harbor_host.holder(str(socket_of_it)[len("socket:[") : -1]) == "\ufffd\ufffd"
+        process.stdin.close()
 
 
 @pytest.mark.parametrize("junk", [b"", b"\x45", packet(OUT, watcher.TCP)[:25], packet(OUT, watcher.UDP)[:21]])
