@@ -181,9 +181,13 @@ def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inv
         for name in names
     }
     out = quarantine.active(directory)
+    groups_of: dict[str, list[str]] = {name: [] for name in names}
+    for group, inside in members.items():
+        for name in inside if group != "all" else ():
+            groups_of.setdefault(name, []).append(group)
     hosts = []
     for name in names:
-        groups = tuple(group for group, inside in members.items() if name in inside and group != "all")
+        groups = tuple(groups_of[name])
         context = {
             "inventory_hostname": name,
             "inventory_hostname_short": name.split(".")[0],
@@ -241,17 +245,23 @@ def _port(variables: Variables, name: str) -> int:
 
 def _members(listing: Mapping[str, Any]) -> dict[str, list[str]]:
     """Every group with its hosts and those of its children, in the listing's order."""
+    return {group: _inside(listing, group) for group in listing if group != "_meta"}
 
-    def inside(group: str, seen: frozenset[str]) -> list[str]:
-        entry = listing.get(group)
-        if not isinstance(entry, Mapping) or group in seen:
-            return []
-        found = list(entry.get("hosts", []))
-        for child in entry.get("children", []):
-            found += inside(child, seen | {group})
-        return list(dict.fromkeys(found))
 
-    return {group: inside(group, frozenset()) for group in listing if group != "_meta"}
+def _inside(listing: Mapping[str, Any], group: str) -> list[str]:
+    """The hosts of a group, then those of its children; a group that is reached in many ways is read once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    waiting = [group]
+    while waiting:
+        name = waiting.pop()
+        entry = listing.get(name)
+        if not isinstance(entry, Mapping) or name in seen:
+            continue
+        seen.add(name)
+        found += entry.get("hosts", [])
+        waiting += reversed(entry.get("children", []))
+    return list(dict.fromkeys(found))
 
 
 def _listing(directory: ClusterDirectory) -> dict[str, Any]:

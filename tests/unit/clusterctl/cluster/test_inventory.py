@@ -63,6 +63,19 @@ def test_hosts_have_their_templates_evaluated(directory: ClusterDirectory) -> No
     assert "ansible_local" not in first.variables
 
 
+def test_a_group_that_is_reached_in_many_ways_is_read_once(directory: ClusterDirectory) -> None:
+    levels = 200
+    listing: dict[str, Any] = {"_meta": {"hostvars": {}}, "all": {"children": ["l0a", "l0b"]}}
+    for level in range(levels):
+        below = [f"l{level + 1}a", f"l{level + 1}b"]
+        listing |= {f"l{level}{side}": {"children": below, "hosts": [f"h{level}{side}"]} for side in "ab"}
+    listing |= {f"l{levels}a": {"hosts": ["last"]}, f"l{levels}b": {"hosts": ["last"], "children": ["l0a"]}}
+    hosts = {host.name: host.groups for host in from_listing(directory, listing).hosts}
+    assert len(hosts["last"]) == 2 * levels + 2
+    assert hosts["h1b"] == tuple(name for name in listing if name not in ("_meta", "all", f"l{levels}a"))
+    assert list(hosts)[:4] == ["h0a", "h1a", "h2a", "h3a"], "as deep as it goes, as Ansible lists them"
+
+
 @pytest.mark.parametrize(
     ("limit", "names"),
     [
