@@ -70,11 +70,10 @@ def replacing_below(
     It is root's alone until then. Directories that are missing are made, and are the makers'. Raises OSError.
     """
     *above, name = Path(inside).parts
-    temporary = f".{name}.new"
+    # Of no other file's name, nor longer than it: who may write there chooses those.
+    temporary = f".clusterctl.{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with _directory_below(root, above, makers) as place:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=place)
         try:
             with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=place), "wb") as stream:
                 yield stream

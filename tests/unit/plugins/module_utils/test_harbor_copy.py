@@ -227,6 +227,18 @@ def test_what_a_container_planted_is_not_written_through_when_files_come_back(vo
     assert not path.is_symlink()
 
 
+@pytest.mark.parametrize(
+    "name", ["x" * 255, "\u00e4" * 127, ".x.new"], ids=["long", "long-in-bytes", "as-ours"]
+)
+def test_a_file_of_any_name_comes_back(volume: Volume, name: str) -> None:
+    for each in ("x", name):
+        volume.put(f"registry/{each}", each.encode())
+    volume.copy("backup")
+    harbor_copy.put_back(volume.root / "backup", volume.root / "new")
+    there = {path.name: path.read_text(encoding="utf-8") for path in (volume.root / "new/registry").iterdir()}
+    assert there == {"x": "x", name: name}
+
+
 def test_copies_are_the_owner_s_alone_from_the_start(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = volume.put("secret/keys/secretkey", b"kept")
     secret.chmod(0o644)
