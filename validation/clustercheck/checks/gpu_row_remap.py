@@ -13,7 +13,7 @@ from clustercheck.parse.reading import CannotReadError, whole_number
 
 _NOT_HERE = ("", "N/A")
 MOST_PAGES = 63
-PAGES = "NVIDIA/DCGM, dcgm_gpu_hardware_limits.h, as in NVIDIA's field diagnostic"
+PAGES = "NVIDIA/DCGM, DcgmGPUHardwareLimits.h, as in NVIDIA's field diagnostic"
 REPLACE = "Have the GPU replaced: its memory keeps losing pages."
 MOST_ROWS = 512
 ROWS = "NVIDIA/DCGM, DCGM_LIMIT_MAX_ROW_REMAP_UNCORRECTABLE: a GPU with so many is in a bad state"

@@ -25,7 +25,7 @@ JUDGED = ("replay errors", "recovery errors")
 RECOVERY_FAILED = "link recovery failed events"
 _TOLD = ("errors", "events", "discards")  # not its traffic, nor what its error correction has corrected
 SOURCE = (
-    "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay and recovery errors from 1 on; "
+    "NVIDIA/DCGM, DcgmHealthWatch and DcgmGPUHardwareLimits.h: replay and recovery errors from 1 on; "
     "of NVLink 5 DCGM's field 1212: the link went from up to recovery failed, and down"
 )
 
