@@ -131,7 +131,6 @@ class CallbackModule(CallbackBase):
             "at": str(fields.get("delegate_to") or ""),
             "task": f"{role}: {task.name}" if role else task.name or task.action,
             "module": task.action.rpartition(".")[2],
-            "never_changes": list(task.changed_when) == [False],
             "job": bool(fields.get("async_val")),
             "failed": failed,
             "hidden": task.no_log is True or "censored" in data,

@@ -30,7 +30,7 @@ def inspect(lab: RunningLab, names: Sequence[str]) -> DriftReport:
     assert set(records) == set(names), "a host has no record"
     calls = {name: record.calls for name, record in records.items()}
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        return build_report(records, *replay_calls(calls, transport, directory))
+        return build_report(records, *replay_calls(calls, transport))
 
 
 @dataclass

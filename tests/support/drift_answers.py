@@ -56,7 +56,7 @@ def main() -> None:
     records = {name: record for name in HOSTS if (record := load_record(directory, name))}
     calls = {name: record.calls for name, record in records.items()}
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        controller, answers = replay_calls(calls, transport, directory)
+        controller, answers = replay_calls(calls, transport)
     found = {}
     for name, record in records.items():
         given: dict[str, Answers] = {CONTROLLER: controller, "": answers[name]}

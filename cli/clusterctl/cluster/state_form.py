@@ -14,11 +14,11 @@ from clusterctl.cluster.bounded_file import OTHERS_MAY_READ
 from clusterctl.errors import ClusterctlError
 
 DIRECTORIES = (
-    names.AUTHORITY, "images", "images/packages", "images/spool", "probe", "probe/code", names.RUNS,
+    names.AUTHORITY, "images", "images/packages", "images/spool", "probe", names.RUNS,
     names.SECRETS, f"{names.SECRETS}/robots",
 )  # fmt: skip
 # What they hold is written to, and is no link.
-WRITTEN = (names.RUNS, "images", "images/packages", "images/spool", "probe", "probe/code")
+WRITTEN = (names.RUNS, "images", "images/packages", "images/spool", "probe")
 LOCKS = (f"{names.AUTHORITY}/.lock", f"{names.SECRETS}/.lock")
 SECRET_SUFFIXES = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
 # Below the state directory.

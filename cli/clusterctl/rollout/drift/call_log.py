@@ -32,7 +32,6 @@ class LoggedCall(BaseModel):
     at: str
     task: str
     module: str
-    never_changes: bool
     job: bool
     failed: bool
     hidden: bool

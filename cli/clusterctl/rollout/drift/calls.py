@@ -21,8 +21,10 @@ CONTROLLER_ONLY = frozenset(
 FOLLOW_UPS = frozenset({"async_status", "reboot"})
 # Ansible's own modules that change nothing in check mode, or never.
 SAFE_IN_CHECK_MODE = frozenset({"file", "find", "lineinfile", "stat"})
-# Run without check mode: they only read, if their task is never "changed", or the request is a GET.
+# Run without check mode: they only read, if they ask just this.
 READ_ONLY = frozenset({"command", "uri"})
+READING_COMMANDS = frozenset({"systemctl is-active docker-registry.service"})
+READING_REQUEST = frozenset({"ca_path", "follow_redirects", "status_code", "url", "use_proxy"})  # a GET
 # Arguments that report a change of the same run: empty on an unchanged host.
 TRANSIENT_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "nvidia_driver_activate": {"changed_packages": []},
@@ -96,19 +98,28 @@ def _repeatable_call(entry: Mapping[str, Any]) -> Call | None:
     if "args" not in entry:
         raise NotRepeatableError(f"{task}: its arguments were not logged")
     arguments = {**entry["args"], **TRANSIENT_ARGUMENTS.get(module, {})}
-    if module == "uri" and str(arguments.get("method", "GET")) != "GET":
-        raise NotRepeatableError(f"{task}: its request is not a GET")
-    reads = module in READ_ONLY
-    repeatable = (
-        module in SAFE_IN_CHECK_MODE
-        or module in _own_modules()
-        or (reads and (entry["never_changes"] or module == "uri"))
-    )
-    if not repeatable:
+    call = Call(at, task, "module", module, arguments, check=module not in READ_ONLY)
+    if not changes_nothing(call):
         raise NotRepeatableError(f"{task}: {module} cannot be repeated without changing anything")
     if _contains_mask(_without_compared_secrets(module, arguments)):
         raise NotRepeatableError(f"{task}: an argument is a secret, which is not kept")
-    return Call(at, task, "module", module, arguments, check=not reads)
+    return call
+
+
+def changes_nothing(call: Call) -> bool:
+    """Whether a call is of those that an apply's log gives: a record may be another's."""
+    match (call.kind, call.module):
+        case ("system", "setup" | "gather_facts"):
+            known = not call.args
+        case ("module", module) if call.check:
+            known = module in SAFE_IN_CHECK_MODE or module in _own_modules()
+        case ("module", "command"):
+            known = call.args.keys() == {"_raw_params"} and call.args["_raw_params"] in READING_COMMANDS
+        case ("module", "uri"):
+            known = call.args.keys() <= READING_REQUEST
+        case kind:
+            known = kind == ("file", "template")
+    return known and call.at in ("", CONTROLLER)
 
 
 def _own_modules() -> frozenset[str]:

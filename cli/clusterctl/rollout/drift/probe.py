@@ -150,7 +150,7 @@ class DriftProbe:
         """Returns the controller's own answers, and those of each host."""
         try:
             with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
-                return replay_calls(calls, transport, self.session.directory)
+                return replay_calls(calls, transport)
         except PasswordRefusedError as error:
             raise _password_refused(error) from None
         except ClusterctlError as error:

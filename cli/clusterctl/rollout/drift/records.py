@@ -15,7 +15,7 @@ from clusterctl.cluster.bounded_file import UnusableFileError
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.state_reading import read_json
-from clusterctl.rollout.drift.calls import Call
+from clusterctl.rollout.drift.calls import Call, changes_nothing
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,12 @@ def save_record(directory: ClusterDirectory, record: DriftRecord) -> None:
 
 
 def load_record(directory: ClusterDirectory, host: str) -> DriftRecord | None:
-    """Returns the record of a host; None if there is none, or none that this version can read."""
+    """Returns the record of a host; None if there is none, or none that this version can read and ask."""
     try:
-        return read_json(_path(directory, host), _form())
+        record = read_json(_path(directory, host), _form())
     except (OSError, UnusableFileError):
         return None
+    return record if record and all(map(changes_nothing, record.calls)) else None
 
 
 def remove_record(directory: ClusterDirectory, host: str) -> None:

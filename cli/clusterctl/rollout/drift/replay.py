@@ -15,10 +15,9 @@ from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
-from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.cluster.sudo_password import PasswordRefusedError
-from clusterctl.content import content_root
+from clusterctl.content import collections_path, content_root
 from clusterctl.interpreter import python_command, python_environment
 from clusterctl.rollout.drift import payload
 from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT, Call
@@ -26,6 +25,11 @@ from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT, Call
 CALL_LIMIT_S = 60.0
 HOST_LIMIT_S = 180.0
 MAX_PARALLEL = 32
+# With the code as it is installed: what lies in a cluster directory is never run.
+ON_CONTROLLER = (
+    "import json, sys; sys.path[:0] = sys.argv[1:]; import replay; "
+    "print(json.dumps(replay.answer(json.load(sys.stdin))))"
+)
 DIRECTORY_ON_NODES = "/root/.clusterctl/probe"
 # Among the hosts that are asked: none of them has an empty name.
 HERE = ""
@@ -35,7 +39,7 @@ Answers = Mapping[str, Mapping[str, Any]] | str
 
 
 def replay_calls(
-    calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport, directory: ClusterDirectory
+    calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport
 ) -> tuple[Answers, dict[str, Answers]]:
     """Returns the controller's own answers, and those of each host; sends the payload to hosts that lack it.
 
@@ -43,9 +47,7 @@ def replay_calls(
     asked. A host that is the only one to refuse it answers with that.
     """
     own = {call.identity: call for asked in calls.values() for call in asked if call.at == CONTROLLER}
-    questions: dict[str, Callable[[], Answers]] = {
-        HERE: lambda: replay_on_controller(list(own.values()), directory)
-    }
+    questions: dict[str, Callable[[], Answers]] = {HERE: lambda: replay_on_controller(list(own.values()))}
     for host in calls:
         questions[host] = partial(_replay_on_host, host, calls[host], transport)
     answers: dict[str, Answers] = {}
@@ -64,16 +66,15 @@ def replay_calls(
     return answers.pop(HERE), answers
 
 
-def replay_on_controller(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
-    """Returns the controller's own answers, given by the same payload in a process of its own."""
+def replay_on_controller(calls: Sequence[Call]) -> Answers:
+    """Returns the controller's own answers, given by the same modules in a process of its own."""
     if not calls:
         return {}
-    place = directory.state / "probe" / "code"
-    missing = not (place / payload.digest()).is_dir()
+    paths = (str(content_root() / "plugins" / "probe"), str(collections_path()))
     try:
         done = subprocess.run(
-            python_command(*_launcher(place)),
-            input=f"{_order(calls)}\n{payload.pack() if missing else ''}\n",
+            python_command("-c", ON_CONTROLLER, *paths),
+            input=_order(calls),
             capture_output=True,
             text=True,
             timeout=HOST_LIMIT_S,

@@ -36,7 +36,7 @@ def refused(call: Callable[[], object]) -> ClusterctlError:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "runs", "secrets", "ca", "probe", "images", "images/spool", "images/packages", "probe/code"]
+    "name", ["", "runs", "secrets", "ca", "probe", "images", "images/spool", "images/packages"]
 )
 def test_a_link_in_place_of_a_directory_is_refused(
     directory: ClusterDirectory, tmp_path: Path, name: str
@@ -99,7 +99,6 @@ def test_a_known_hosts_file_of_the_operators_own_may_be_a_link(
         "images/packages/0123456789abcdef",
         "images/spool/journal.jsonl",
         "probe/0123456789abcdef.json",
-        "probe/code/0123456789abcdef",
         "secrets/robots",
         "secrets/.lock",
         "ca/.lock",

@@ -16,7 +16,7 @@ from clusterctl.rollout.drift.records import DriftRecord, save_record
 
 
 def log_entry(module, *, host="gpu01", **fields):
-    entry = {"host": host, "at": "", "task": f"r: {module}", "module": module, "never_changes": False,
+    entry = {"host": host, "at": "", "task": f"r: {module}", "module": module,
              "job": False, "failed": False, "hidden": False, "args": {}, "file": {}}  # fmt: skip
     return {**entry, **fields}
 

@@ -10,7 +10,6 @@ import pytest
 
 from clustercheck.launch.transport import Completed
 from clusterctl.cluster.access import Passwords
-from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.drift import replay
@@ -81,12 +80,10 @@ def test_one_host_that_refuses_it_ends_nothing_where_another_takes_it(
             probe.inspect()
 
 
-def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
+def test_a_controller_that_hangs_is_a_reason_and_no_error(monkeypatch):
     monkeypatch.setattr(replay, "HOST_LIMIT_S", 0.05)
-    monkeypatch.setattr(replay, "_launcher", lambda _place: ["-c", "import time; time.sleep(5)"])
-    said = replay.replay_on_controller(
-        [call("cluster_certificate", at=CONTROLLER)], ClusterDirectory(tmp_path)
-    )
+    monkeypatch.setattr(replay, "ON_CONTROLLER", "import time; time.sleep(5)")
+    said = replay.replay_on_controller([call("cluster_certificate", at=CONTROLLER)])
     assert isinstance(said, str)
     assert "no answer" in said
 
@@ -102,6 +99,29 @@ def test_a_record_is_readable_by_its_owner_only_and_is_removed_completely(invent
     assert load_record(directory, "gpu01") is None
     remove_record(directory, "gpu01")
     assert load_record(directory, "gpu01") is None
+
+
+# What an archive's records could have modules do.
+PLANTED = [
+    {"module": "command", "check": False, "args": {"_raw_params": "touch /x"}},
+    {"module": "command", "check": False,
+     "args": {"_raw_params": "systemctl is-active docker-registry.service", "_uses_shell": True}},
+    {"module": "command", "check": False, "at": CONTROLLER, "args": {"argv": ["touch", "/x"]}},
+    {"module": "uri", "check": False, "args": {"url": "http://10.0.0.1/x", "dest": "/etc/cron.d/x"}},
+    {"module": "uri", "check": False, "args": {"url": "http://10.0.0.1/x", "method": "DELETE"}},
+    {"module": "file", "check": False, "args": {"path": "/etc", "state": "absent"}},
+    {"module": "debian_packages", "check": False},
+    {"module": "shell"},
+    {"module": "debian_packages", "at": "gpu02"},
+    {"module": "debian_packages", "kind": "anything"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=[f"{n}-{one['module']}" for n, one in enumerate(PLANTED)])
+def test_a_record_that_asks_what_no_apply_asks_is_none(inventory, planted):
+    record = recorded("gpu01", call("debian_packages"), replace(call("debian_packages"), **planted))
+    save_record(inventory.directory, record)
+    assert load_record(inventory.directory, "gpu01") is None
 
 
 def test_the_first_probe_sends_the_code_to_hosts_that_lack_it(inventory, monkeypatch):

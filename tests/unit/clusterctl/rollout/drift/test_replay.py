@@ -1,35 +1,45 @@
-"""Repeating calls on this machine, with the code that nodes get."""
+"""Repeating calls: with the code that nodes get, and on the controller."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import select
+import subprocess
+import sys
 import time
 from base64 import b64encode
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
-from clusterctl.cluster.directory import ClusterDirectory
+from clustercheck.launch.transport import Completed
 from clusterctl.content import content_root, shared_module
-from clusterctl.interpreter import ansible_environment
+from clusterctl.interpreter import ansible_environment, python_environment
 from clusterctl.rollout.drift import payload, replay
-from clusterctl.rollout.drift.calls import CONTROLLER, Call
+from clusterctl.rollout.drift.calls import Call
 
 CANARY = "correct-horse-canary"
 ENCODED = b64encode(CANARY.encode()).decode()
 
 
+def replay_packed(place, calls):
+    """What a node answers that has nothing of ours but the code that it is sent, kept at ``place``."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", payload.launcher(), str(place), payload.digest()],
+        input=f"{replay._order(calls)}\n{payload.pack()}\n",
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**python_environment(), "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    return replay.read_answers(Completed(done.returncode, done.stdout, done.stderr, 0.0), calls)
+
+
 def replay_here(tmp_path, *calls, limit_s=None, monkeypatch=None):
     if monkeypatch:
         monkeypatch.setattr(replay, "CALL_LIMIT_S", limit_s)
-    answers = replay.replay_on_controller(
-        [replace(c, at=CONTROLLER) for c in calls], ClusterDirectory(tmp_path)
-    )
+    answers = replay_packed(tmp_path / "code", calls)
     assert not isinstance(answers, str), answers
     return [answers[c.identity] for c in calls]
 
@@ -145,25 +155,22 @@ def test_a_call_that_hangs_is_ended_with_all_that_it_began_and_the_others_answer
 
 
 def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
-    directory = ClusterDirectory(tmp_path)
     call = module_call("stat", path="/")
     replay_here(tmp_path, call)
-    place = directory.state / "probe" / "code"
+    place = tmp_path / "code"
     assert place.stat().st_mode & 0o077 == 0
     (place / payload.digest()).chmod(0o777)
-    answers = replay.replay_on_controller([replace(call, at=CONTROLLER)], directory)
+    answers = replay_packed(place, [call])
     assert isinstance(answers, str)
     assert "writable by others" in answers
 
 
 def test_nothing_is_removed_or_put_where_a_link_leads(tmp_path):
-    directory, home = ClusterDirectory(tmp_path), tmp_path / "home"
+    home, place = tmp_path / "home", tmp_path / "code"
     (home / "old").mkdir(parents=True)
     os.utime(home / "old", (1, 1))
-    place = directory.state / "probe" / "code"
-    place.parent.mkdir(parents=True)
     place.symlink_to(home)
-    answers = replay.replay_on_controller([module_call("stat", path="/", at=CONTROLLER)], directory)
+    answers = replay_packed(place, [module_call("stat", path="/")])
     assert answers == f"the drift probe exited with 1: {place} is a link, or writable by others"
     assert [path.name for path in home.iterdir()] == ["old"]
 
@@ -173,7 +180,7 @@ def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monke
     call = module_call("stat", path="/")
     replay_here(tmp_path, call)
     first = payload.digest()
-    room = tmp_path / ".clusterctl/probe/code"
+    room = tmp_path / "code"
     monkeypatch.setattr(payload, "digest", lambda: "1" * 32)
     replay_here(tmp_path, call)
     assert {path.name for path in room.iterdir()} == {first, "1" * 32}
@@ -192,8 +199,8 @@ def test_keys_that_ansible_vault_encrypted_are_inspected_like_others(tmp_path, m
     cluster_certificate.save(pair, tmp_path / "ca/ca.crt", tmp_path / "ca/ca.key", vault)
     vault.close()
     call = module_call("cluster_certificate", directory=str(tmp_path / "ca"))
-    (answer,) = replay_here(tmp_path, call)
+    (answer,) = replay.replay_on_controller([call]).values()
     assert (answer["changed"], answer["because"]) == (False, [])
     (tmp_path / "ca/ca.key").write_bytes(pair.key_pem())
-    (answer,) = replay_here(tmp_path, call)
+    (answer,) = replay.replay_on_controller([call]).values()
     assert answer["because"] == ["ca.key was not encrypted"], "so that the next apply encrypts it"
