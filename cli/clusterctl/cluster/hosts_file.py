@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.settings import yaml_nodes
-from clusterctl.cluster.settings.hosts import HOST_NAME, expand
+from clusterctl.cluster.settings.hosts import NAME_HINT, expand, is_host_name
 from clusterctl.cluster.settings.yaml_nodes import TAG, is_null
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
@@ -46,9 +46,8 @@ def with_host(text: str, group: str, name: str, variables: Mapping[str, str | in
     Raises ClusterctlError: ``hosts-file.name`` for a name that is none, ``hosts-file.exists``, or
     ``hosts-file.form`` where the file is written in a way that is not ours to rewrite.
     """
-    if not HOST_NAME.fullmatch(name):
-        hint = "Letters, digits, dots, dashes and underscores."
-        raise ClusterctlError(f"{name!r} is not a valid host name", code="hosts-file.name", hint=hint)
+    if not is_host_name(name):
+        raise ClusterctlError(f"{name!r} is not a valid host name", code="hosts-file.name", hint=NAME_HINT)
     root = _compose(text)
     if any(name in expand(key.value) for _, key, _ in _hosts(root)):
         raise ClusterctlError(

@@ -20,6 +20,9 @@ BUILT_IN_GROUPS = ("all", "ungrouped")
 SECTIONS = {"hosts": "gpu01:", "vars": "name: value", "children": "gpu_nodes:"}
 GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
+# What Ansible takes for the controller, on which roles make keys and passwords, and for groups.
+RESERVED_NAMES = frozenset({"localhost", "127.0.0.1", "_meta", *BUILT_IN_GROUPS, *KNOWN_GROUPS})
+NAME_HINT = "Letters, digits, dots, dashes and underscores; not localhost, and not the name of a group."
 RANGE = re.compile(r"\[([0-9]+|[a-zA-Z]):([0-9]+|[a-zA-Z])(?::([0-9]+))?\]")
 # Of a host's name in DNS, with ranges or without: names are multiplied before each is judged.
 MAX_NAME = 253
@@ -67,7 +70,7 @@ def _group(
     file: Path, key: ScalarNode, node: Node, parent: str | None, declared: DeclaredHosts
 ) -> Iterator[SettingsProblem]:
     name = key.value
-    if not GROUP_NAME.fullmatch(name):
+    if not GROUP_NAME.fullmatch(name) or name == "_meta":
         hint = did_you_mean(name.replace("-", "_"), KNOWN_GROUPS)
         what = f"{name!r} is not a valid group name: only letters, digits and underscores are allowed"
         yield at(file, key, what, hint, "settings.group")
@@ -129,8 +132,8 @@ def _host(
         yield at(file, key, what, "No cluster has as many: is a range meant to be shorter?", "settings.host")
         return
     for name in expanded:
-        if not HOST_NAME.fullmatch(name):
-            hint = "Letters, digits, dots, dashes and underscores; a range is written gpu[01:08]."
+        if not is_host_name(name):
+            hint = f"{NAME_HINT} A range is written gpu[01:08]."
             yield at(file, key, f"{name!r} is not a valid host name", hint, "settings.host")
             return
         declared.hosts.setdefault(name, key)
@@ -140,6 +143,11 @@ def _host(
     if not expanded:
         what = f"the range in {key.value} is empty, or makes more than {MOST_HOSTS} hosts"
         yield at(file, key, what, "Write it as gpu[01:08].", "settings.host")
+
+
+def is_host_name(name: str) -> bool:
+    """Whether a host may have this name."""
+    return bool(HOST_NAME.fullmatch(name)) and name not in RESERVED_NAMES
 
 
 def expand(pattern: str) -> list[str]:
@@ -178,6 +186,8 @@ def _semantics(file: Path, declared: DeclaredHosts) -> Iterator[SettingsProblem]
             yield at(file, key, what, near, "settings.group")
             known.add(name)  # its hosts need not be named one by one as well
     for name, key in declared.hosts.items():
+        if name in declared.groups:
+            yield at(file, key, f"{name} is the name of a host and of a group", NAME_HINT, "settings.host")
         if not declared.all_groups_of(name) & (known - set(BUILT_IN_GROUPS)):
             hint = f"Put it below one of {', '.join(KNOWN_GROUPS)}."
             yield at(

@@ -127,7 +127,14 @@ def _access(host: Host, inventory: Inventory) -> Access:
 def _guard(url: str, host: Host) -> None:
     """The administrator's password goes with each request: in clear on this machine alone."""
     parts = urlsplit(url)
-    host_and_port = parts.netloc.rpartition("@")[2].lower()
+    host_and_port = parts.netloc.lower()
+    if "@" in host_and_port:
+        raise ClusterctlError(
+            "registry_api_url has a user or a password in it",
+            code="settings.value",
+            where=f"{host.name}: registry_api_url",
+            hint="They stand in registry_api_user and registry_api_password_file.",
+        )
     if parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(host_and_port)):
         return
     raise ClusterctlError(

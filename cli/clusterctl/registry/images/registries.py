@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx
 
 from clustercheck.launch.transport import NodeUnreachableError
-from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster import names
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
@@ -93,12 +92,12 @@ def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpo
         return own_endpoint(inventory)
     authority = file_setting(inventory, "images_ca_file")
     address = (checked_setting(host, "images_source_addresses") or {}).get(reference.host)
-    if address and not _is_url(f"https://{address}"):
+    if address and ("@" in str(address) or not _is_url(f"https://{address}")):
         raise ClusterctlError(
-            f"{shortened(repr(address), 80)} is not the address of a registry",
+            f"what stands there for {reference.host} is not the address of a registry",
             code="settings.value",
             where=f"{host.name}: images_source_addresses",
-            hint="For example: 10.0.0.9:5000",
+            hint="For example: 10.0.0.9:5000; a user and a password stand in images_auth_file.",
         )
     return RegistryEndpoint(
         host=str(address or reference.host),

@@ -37,7 +37,6 @@ def test_a_password_file_that_cannot_serve_is_refused(site: Path, mode: int | No
         ("http://192.0.2.7:8080", True),
         ("http://localhost.example", True),
         ("http://127.0.0.1.example", True),
-        ("http://127.0.0.1@harbor.example", True),
         ("harbor.example", True),
         ("https://harbor.example", False),
         ("http://localhost:1", False),
@@ -52,6 +51,14 @@ def test_no_password_goes_out_in_clear(site: Path, url: str, is_refused: bool) -
         assert refusal(call(site, "plan")).code == "registry.api-in-clear"
     else:
         assert reached.settings(site).access.url == url
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_password_in_the_address_is_refused_and_not_repeated(site: Path, scheme: str) -> None:
+    declare(site, {**DECLARED, "registry_api_url": f"{scheme}://bob:correct-horse@127.0.0.1:1"})
+    error = refusal(call(site, "plan"))
+    assert error.code == "settings.value"
+    assert "correct-horse" not in f"{error.what} {error.where} {error.hint}"
 
 
 def test_the_embedded_registry_has_nothing_to_declare(site: Path) -> None:

@@ -112,6 +112,7 @@ def test_what_a_host_says_of_its_disk_is_a_number_or_nothing(said: str, free: in
         ({"images_source_addresses": "{{ 'x' }}"}, asks_source),
         ({"images_source_addresses": {"reg.lan": "{{ [1] }}"}}, asks_source),
         ({"images_source_addresses": {"reg.lan": "a..b"}}, asks_source),
+        ({"images_source_addresses": {"reg.lan": "bob:correct-horse@10.0.0.9:5000"}}, asks_source),
         (
             {"images_bundle_signers": "{{ 5 }}"},
             lambda found: cluster_setting(found, "images_bundle_signers", "images.bundle-signer"),
