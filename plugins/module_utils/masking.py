@@ -85,11 +85,19 @@ def mask_forms(text: str, forms: Iterable[str], mask: str = MASK) -> str:
     if not ordered:
         return text
     for form in ordered:
-        text = text.replace(form, mask)
+        text = _without(form, text, mask)
     text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
     for form in ordered:
-        text = text.replace(form, mask)
+        text = _without(form, text, mask)
     return text
+
+
+def _without(form: str, text: str, mask: str) -> str:
+    """The text with a form masked, also where other white space stands in it: that becomes one space."""
+    words = form.split()
+    if len(words) < 2:
+        return text.replace(form, mask)
+    return re.sub(r"\s+".join(map(re.escape, words)), lambda _: mask, text)
 
 
 def mask_answer(text: str, addresses: Iterable[Any]) -> str:

@@ -14,6 +14,7 @@ import click
 from pydantic import SecretStr
 
 from clusterctl.cluster.user_path import user_path
+from clusterctl.content import shared_module
 from clusterctl.errors import ClusterctlError
 
 LONGEST_BYTES = 4096
@@ -30,10 +31,12 @@ class Passwords:
         return self.ssh is not None or self.become is not None
 
     def hide(self, text: str) -> str:
-        """The text without them: the host that is given one may say it again."""
-        for password in filter(None, (self.ssh, self.become)):
-            text = text.replace(password.get_secret_value(), "(masked)")
-        return text
+        """The text without them in any form, and without control characters: the host that is given one may
+        say it again, with something in it that is removed before it is shown."""
+        masking = shared_module("masking")
+        given = [one.get_secret_value() for one in (self.ssh, self.become) if one is not None]
+        forms = {form for password in given for form in masking.secret_forms(password)}
+        return str(masking.mask_forms(text, forms, "(masked)"))
 
 
 def ansible_variables(passwords: Passwords) -> bytes:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from clustercheck.launch.transport import NodeUnreachableError
 from clusterctl.cluster.ssh import LOGIN_S, OpenSshTransport
-from clusterctl.cluster.ssh_failures import reason
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 
 # Between two looks at a line that is being laid, and before a lost one is laid again.
@@ -62,7 +61,7 @@ class _Line:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
                 answer = process.stderr.read().decode(errors="replace") if process.stderr else ""
-                raise self._refusal(reason(answer, self._node))
+                raise self._refusal(self._transport.reason(answer, self._node))
             if time.monotonic() > deadline:
                 self.end()
                 raise self._refusal(f"no login within {LOGIN_S:.0f} s")

@@ -158,7 +158,7 @@ class OpenSshTransport:
         # ssh ends with 255 where it could not reach the host; a command may end with it, too.
         if done.returncode == 255 and (LOST.search(done.stderr) or not self._is_connected(host)):
             self._disconnect(host)
-            raise NodeUnreachableError(node, reason(stderr, node))
+            raise NodeUnreachableError(node, self.reason(done.stderr, node))
         if done.returncode in (124, 137) and taken >= timeout_s:
             raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
         refused = REFUSED_BY_SUDO.search(stderr) if done.returncode == 1 and not done.stdout else None
@@ -192,6 +192,10 @@ class OpenSshTransport:
             env=self._environment,
             start_new_session=True,
         )
+
+    def reason(self, stderr: str, node: str) -> str:
+        """Why ssh failed, in plain words, without the passwords."""
+        return reason(self._passwords.hide(stderr), node)
 
     def socket_path(self, name: str) -> Path:
         """A socket of that name, in a directory that nobody else can enter."""
@@ -231,9 +235,7 @@ class OpenSshTransport:
                     raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
                 if code != 0:
                     output.seek(0)
-                    raise NodeUnreachableError(
-                        host.name, reason(self._passwords.hide(output.read()), host.name)
-                    )
+                    raise NodeUnreachableError(host.name, self.reason(output.read(), host.name))
             self._connected.add(host.name)
 
     def _disconnect(self, host: Host) -> None:

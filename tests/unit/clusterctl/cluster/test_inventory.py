@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from clustercheck.parse.plain_text import one_line
 from clustercheck.spec import Mount
 from clusterctl.cluster import inventory, quarantine, spec
 from clusterctl.cluster.access import Passwords, ansible_variables, read_password
@@ -339,6 +340,28 @@ def test_ansible_itself_reads_the_inventory_once_a_process(
         load(directory)
     assert caught.value.code == "inventory.unreadable"
     inventory.forget_cached()
+
+
+@pytest.mark.parametrize("between", ["\0", "\x1b[0m", "\u200b", "\x1b]0;x\x07"], ids=repr)
+def test_a_password_that_is_put_together_by_cleaning_is_masked(between: str) -> None:
+    hidden = Passwords(become=SecretStr("S3cret-pw")).hide(f"sudo: S3c{between}ret-pw is wrong")
+    assert one_line(hidden) == "sudo: (masked) is wrong"
+
+
+@pytest.mark.parametrize(
+    ("password", "said"),
+    [
+        ("open sesame", "open \t\0sesame"),
+        ("open sesame", "open\nsesame"),
+        ("open  sesame", "open sesame"),
+        ('a"b', '{"x": "a\\"b"}'),
+        ("a b/c", "a%20b/c"),
+        ("longer", "longer"),
+    ],
+)
+def test_a_password_is_masked_in_any_form(password: str, said: str) -> None:
+    hidden = one_line(Passwords(ssh=SecretStr("long"), become=SecretStr(password)).hide(said))
+    assert hidden in ("(masked)", '{"x": "(masked)"}')
 
 
 def test_passwords_are_shown_to_nobody(tmp_path: Path) -> None:

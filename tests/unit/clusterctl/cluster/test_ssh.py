@@ -251,6 +251,12 @@ class TestSudo:
             )
         assert (done.exit_code, done.stderr) == (3, "(masked), they say\n")
 
+    @pytest.mark.usefixtures("ssh")
+    def test_why_ssh_failed_is_said_without_passwords(self, tmp_path):
+        passwords = Passwords(ssh=SecretStr("open sesame"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            assert transport.reason("no\nopen\0 sesame?\n", "gpu01") == "SSH: (masked)?"
+
     def test_a_wrong_password_is_tried_once_and_nothing_else_passes_for_one(self, ssh, tmp_path):
         """Three attempts lock an account: neither our mark nor the command's input may be the next one."""
         passwords = Passwords(become=SecretStr("wrong"))
