@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ HEADER = "$ANSIBLE_VAULT;"
 CONFIGURED_BY = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST")
 UNCONFIGURED = "no vault password is configured: name its file in ANSIBLE_VAULT_PASSWORD_FILE"
 LIMIT_S = 120.0
+PIPE_BYTES = 1 << 16
 Answering = Callable[[dict[str, list[str]]], list[str]]
 
 
@@ -120,12 +122,11 @@ class Vault:
 
 
 def _exchange(process: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """One line there, one line back."""
+    """One line there, one line back, both within the limit: a long line is taken only as it is read."""
+    deadline = time.monotonic() + LIMIT_S
     try:
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        ready = select.select([process.stdout], [], [], LIMIT_S)[0]
-        line = process.stdout.readline() if ready else ""
+        _send(process.stdin, f"{json.dumps(request)}\n".encode(), deadline)
+        line = process.stdout.readline() if _is_ready(process.stdout, select.POLLIN, deadline) else ""
         answer = json.loads(line) if line else {}
     except (OSError, ValueError):
         answer = {}
@@ -133,6 +134,22 @@ def _exchange(process: Any, request: dict[str, Any]) -> dict[str, Any]:
         process.kill()  # what it says later would be the answer to another question
         process.wait()
     return answer if isinstance(answer, dict) else {}
+
+
+def _send(stream: Any, line: bytes, deadline: float) -> None:
+    """Raises OSError, also where not all of it is taken in time."""
+    descriptor, left = stream.fileno(), memoryview(line)
+    os.set_blocking(descriptor, False)
+    while left:
+        if not _is_ready(stream, select.POLLOUT, deadline):
+            raise TimeoutError
+        left = left[os.write(descriptor, left[:PIPE_BYTES]) :]
+
+
+def _is_ready(stream: Any, event: int, deadline: float) -> bool:
+    waiting = select.poll()
+    waiting.register(stream, event)
+    return bool(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
 
 def serve() -> None:

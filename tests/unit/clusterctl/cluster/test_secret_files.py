@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import vaulted
 from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import HEADER, Vault, VaultError
 from pydantic import SecretStr
 from tests.support.tree import ROOT
@@ -210,6 +213,41 @@ def test_one_process_serves_all_and_is_started_again_if_it_is_gone(ansible_vault
     process.kill()
     process.wait()
     assert ansible_vault.decrypt([hidden]) == [WORD]
+
+
+def test_a_text_larger_than_a_pipe_is_encrypted_and_read(ansible_vault: Vault) -> None:
+    text = WORD * 20_000
+    assert ansible_vault.decrypt([ansible_vault.encrypt(text)]) == [text]
+
+
+@pytest.mark.parametrize("digits", [1_000, 300_000])
+def test_a_password_program_that_hangs_ends_with_the_limit(
+    digits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaulted, "LIMIT_S", 2.0)
+    program, hung = tmp_path / "program", tmp_path / "hung"
+    os.mkfifo(hung)
+    program.write_text(f"#!/bin/sh\nexec cat {hung}\n", encoding="utf-8")
+    program.chmod(0o700)
+    vault = Vault({**ansible_environment(ROOT), "ANSIBLE_VAULT_PASSWORD_FILE": str(program)})
+    refused: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            vault.decrypt([f"{HEADER}1.1;AES256\n" + "6" * digits])
+        except VaultError as error:
+            refused.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(30)
+    has_ended = not asking.is_alive()
+    with contextlib.suppress(OSError):  # where the program has not come so far
+        os.close(os.open(hung, os.O_WRONLY | os.O_NONBLOCK))
+    asking.join(30)
+    vault.close()
+    assert has_ended
+    assert [str(error) for error in refused] == ["Ansible Vault did not answer"]
 
 
 def test_no_process_is_started_where_nothing_is_encrypted(directory: ClusterDirectory) -> None:
