@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
+import socket
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustercheck.jobs import models, storage_io, training, training_paddle
+    from clustercheck.jobs import models, scratch, storage_io, training, training_paddle
     from clustercheck.jobs.rank import World
 else:  # on a node they are single files, not a package
-    models, storage_io, training, training_paddle = (
+    models, scratch, storage_io, training, training_paddle = (
         importlib.import_module(f"{__package__}.{name}" if __package__ else name)
-        for name in ("models", "storage_io", "training", "training_paddle")
+        for name in ("models", "scratch", "storage_io", "training", "training_paddle")
     )
 
 MODEL = "resnet50"
 MEMORY = "/dev/shm"  # noqa: S108 - where workers put batches, too
 PREFIX = ".clusterctl-loading-"
+NAMES = r"\d{1,9}"  # of the files in it
 MAX_SAMPLE = 1 << 26  # bytes; a picture of 224 by 224 has 150 kB
 NUMBER_BYTES, CHECKSUM_BYTES = 8, 4
 
@@ -125,40 +126,37 @@ def _make_step(nn: Any, chosen: Mapping[str, Any], seed: int) -> Callable[[Any, 
 @contextmanager
 def _prepare(world: World, place: str, chosen: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     """A directory with the samples, removed in the end; and the reason why there is none."""
-    own, unable = Path(place) / f"{PREFIX}{world.rank}", ""
-    if place:
-        world.set_phase(f"writing samples to {place}")
-        try:
-            if own.is_dir() and not own.is_symlink():
-                shutil.rmtree(own)  # of an earlier run that was killed
-            size = _picture_bytes(chosen) + NUMBER_BYTES + CHECKSUM_BYTES
-            unable = storage_io.explain_no_room(Path(place), size * int(chosen["samples"]))
-            if not unable:
-                write_samples(own, int(chosen["samples"]), _picture_bytes(chosen))
-        except OSError as error:
-            unable = f"{type(error).__name__}: {error.strerror}"
-    try:
-        yield own, unable
-    finally:
+    own, unable = Path(), ""
+    with ExitStack() as stack:
         if place:
-            shutil.rmtree(own, ignore_errors=True)
+            world.set_phase(f"writing samples to {place}")
+            prefix = f"{PREFIX}{socket.gethostname()}-{world.rank}"
+            try:
+                made = stack.enter_context(scratch.make_scratch(Path(place), prefix, NAMES))
+                own, size = made.path, _picture_bytes(chosen) + NUMBER_BYTES + CHECKSUM_BYTES
+                unable = storage_io.explain_no_room(Path(place), size * int(chosen["samples"]))
+                if not unable:
+                    write_samples(made, int(chosen["samples"]), _picture_bytes(chosen))
+            except OSError as error:
+                unable = f"{type(error).__name__}: {error.strerror}"
+        yield own, unable
 
 
 def _picture_bytes(chosen: Mapping[str, Any]) -> int:
     return 3 * int(chosen["side"]) ** 2
 
 
-def write_samples(directory: Path, count: int, picture_bytes: int) -> None:
+def write_samples(own: scratch.Scratch, count: int, picture_bytes: int) -> None:
     """Each a file: its number, a random picture, and the checksum of both."""
-    directory.mkdir(mode=0o700)
     for number in range(count):
         content = number.to_bytes(NUMBER_BYTES, "little") + os.urandom(picture_bytes)
-        with (directory / str(number)).open("xb") as file:
+        with open(own.create(str(number)), "wb") as file:  # noqa: PTH123 - a descriptor
             file.write(content + zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little"))
     os.sync()  # once: thousands of fsync take minutes, and what is not written stays in the page cache
     for number in range(count):
-        with (directory / str(number)).open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file_number = os.open(str(number), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=own.directory)
+        os.posix_fadvise(file_number, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file_number)
 
 
 def read_sample(directory: Path, number: int) -> tuple[bytes, bool]:

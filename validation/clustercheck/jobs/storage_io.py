@@ -12,19 +12,24 @@ import importlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustercheck.jobs import nccl_tests
+    from clustercheck.jobs import nccl_tests, scratch
 else:  # on a node they are single files, not a package
-    nccl_tests = importlib.import_module(f"{__package__}.nccl_tests" if __package__ else "nccl_tests")
+    nccl_tests, scratch = (
+        importlib.import_module(f"{__package__}.{name}" if __package__ else name)
+        for name in ("nccl_tests", "scratch")
+    )
 
 PROGRAM = "fio"
 FILES = 4
 BLOCK = "1M"
 ROOM = 10  # times what is written must be free
 PREFIX = ".clusterctl-storage-"
+NAMES = r"clusterctl\.\d"  # of the files in it
 
 join = nccl_tests.join
 
@@ -41,23 +46,19 @@ def make_command(size_bytes: int, output: Path, files: Sequence[int], *, direct:
     return words
 
 
-def make_files(own: Path, size_bytes: int) -> list[int]:
-    """New files in that directory, open: no link is followed on the way. Raises OSError.
+def make_files(own: scratch.Scratch, size_bytes: int) -> list[int]:
+    """New files in that directory, open. Raises OSError.
 
     They have their size, as fio removes a shorter file and makes another.
     """
-    directory = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     files: list[int] = []
     try:
         for number in range(FILES):
-            files.append(os.open(f"clusterctl.{number}", flags, 0o600, dir_fd=directory))
+            files.append(own.create(f"clusterctl.{number}"))
             os.ftruncate(files[-1], size_bytes // FILES)
     except OSError:
         close_files(files)
         raise
-    finally:
-        os.close(directory)
     return files
 
 
@@ -68,9 +69,7 @@ def close_files(files: Sequence[int]) -> None:
 
 
 def explain_no_room(path: Path, size_bytes: int) -> str:
-    """Why nothing is written there; empty if it may be."""
-    if not path.is_dir():
-        return "it is no directory"
+    """Why nothing is written there; empty if it may be. Raises OSError."""
     room = os.statvfs(path)
     free = room.f_frsize * room.f_bavail
     return (
@@ -82,20 +81,15 @@ def measure_place(
     world: nccl_tests.MeetingWorld, path: Path, name: str, size_bytes: int, output: Path
 ) -> dict[str, Any]:
     """What fio said of one file system, or the reason (``unable``) why it did not run."""
-    own, files = path / f"{PREFIX}{name}", list[int]()
-    try:
-        if why := explain_no_room(path, size_bytes):
-            return {"unable": why}
-        if own.is_dir() and not own.is_symlink():
-            shutil.rmtree(own)  # of an earlier run that was killed
-        own.mkdir(mode=0o700)
-    except OSError as error:
-        return {"unable": f"{type(error).__name__}: {error.strerror}"}
-    try:
+    with ExitStack() as stack:
         try:
+            own = stack.enter_context(scratch.make_scratch(path, f"{PREFIX}{name}", NAMES))
+            if why := explain_no_room(path, size_bytes):
+                return {"unable": why}
             files = make_files(own, size_bytes)
         except OSError as error:
             return {"unable": f"{type(error).__name__}: {error.strerror}"}
+        stack.callback(close_files, files)
         for direct in (True, False):
             words = make_command(size_bytes, output, files, direct=direct)
             output.unlink(missing_ok=True)
@@ -104,9 +98,6 @@ def measure_place(
             if found["exit_code"] in (0, None) or "support direct=1" not in found["text"]:
                 break
         return {**found, "unable": "", "direct": direct}
-    finally:
-        close_files(files)
-        shutil.rmtree(own, ignore_errors=True)
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -548,8 +548,9 @@ done; echo "{}" > "$out\""""
 def storage(tmp_path: Path, size: int = 1 << 20, fio: str = FIO) -> Any:
     """Two ranks that measure one directory each; the first's is of an earlier run, too."""
     shared = tmp_path / "shared"
-    (shared / ".clusterctl-storage-gpu01").mkdir(parents=True)
-    (shared / ".clusterctl-storage-gpu01" / "old").write_text("left", encoding="ascii")
+    left = shared / ".clusterctl-storage-gpu01-0123456789abcdef"
+    left.mkdir(mode=0o700, parents=True)
+    (left / "clusterctl.0").write_text("left", encoding="ascii")
     (shared / "theirs").write_text("kept", encoding="ascii")
     places = [[node, {"/data": str(shared)}] for node in ("gpu01", "gpu02")]
     return ranks(tmp_path, {"fio": fio}, {**ASKED, "places": places, "size_bytes": size}, job="storage_io")
@@ -571,7 +572,7 @@ def test_a_file_system_without_o_direct_is_measured_without(tmp_path: Path) -> N
 def test_a_file_system_without_room_is_not_written_to(tmp_path: Path) -> None:
     first, _ = storage(tmp_path, size=1 << 60)
     assert "bytes are free" in first["places"]["/data"]["unable"]
-    assert (tmp_path / "shared" / ".clusterctl-storage-gpu01" / "old").exists()  # nothing was touched
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["theirs"]
 
 
 def test_what_a_killed_fio_wrote_is_removed(tmp_path: Path) -> None:

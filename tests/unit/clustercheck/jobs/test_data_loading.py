@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from clustercheck.jobs import data_loading as program
+from clustercheck.jobs import scratch
 
 CHOSEN = {"samples": 4, "side": 2}
 
@@ -16,18 +19,23 @@ def world(rank: int = 3) -> SimpleNamespace:
     return SimpleNamespace(rank=rank, set_phase=lambda *_args, **_more: None)
 
 
-def test_samples_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    directory = tmp_path / "own"
-    program.write_samples(directory, 3, 12)
-    assert sorted(path.name for path in directory.iterdir()) == ["0", "1", "2"]
-    contents = {program.read_sample(directory, number) for number in range(3)}
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[scratch.Scratch]:
+    with scratch.make_scratch(tmp_path, program.PREFIX, program.NAMES) as made:
+        yield made
+
+
+def test_samples_are_read_back_as_they_were_written(own: scratch.Scratch) -> None:
+    program.write_samples(own, 3, 12)
+    assert sorted(path.name for path in own.path.iterdir()) == ["0", "1", "2"]
+    contents = {program.read_sample(own.path, number) for number in range(3)}
     assert len(contents) == 3
     assert all(len(content) == 12 and right for content, right in contents)
 
 
-def test_another_byte_and_another_file_are_noticed(tmp_path: Path) -> None:
-    directory = tmp_path / "own"
-    program.write_samples(directory, 2, 12)
+def test_another_byte_and_another_file_are_noticed(own: scratch.Scratch) -> None:
+    directory = own.path
+    program.write_samples(own, 2, 12)
     content = bytearray((directory / "0").read_bytes())
     content[9] ^= 1
     (directory / "0").write_bytes(content)
@@ -53,12 +61,15 @@ def test_samples_are_counted(numbers: list[int], right: int, counts: tuple[int, 
 
 
 def test_a_ranks_directory_is_its_own_and_is_removed_whatever_happens(tmp_path: Path) -> None:
-    (tmp_path / f"{program.PREFIX}3").mkdir()
-    (tmp_path / f"{program.PREFIX}3" / "of an earlier run").touch()
+    prefix = f"{program.PREFIX}{socket.gethostname()}-3"
+    left = tmp_path / f"{prefix}-0123456789abcdef"
+    left.mkdir(mode=0o700)
+    (left / "0").touch()
     (tmp_path / "of others").touch()
     with pytest.raises(ValueError, match="stop"), program._prepare(world(), str(tmp_path), CHOSEN) as found:
         directory, unable = found
-        assert (directory, unable) == (tmp_path / f"{program.PREFIX}3", "")
+        assert (directory.parent, unable) == (tmp_path, "")
+        assert directory.name.startswith(f"{prefix}-") and not left.exists()
         assert len(list(directory.iterdir())) == 4
         raise ValueError("stop")
     assert [path.name for path in tmp_path.iterdir()] == ["of others"]
@@ -66,11 +77,10 @@ def test_a_ranks_directory_is_its_own_and_is_removed_whatever_happens(tmp_path: 
 
 def test_where_it_cannot_write_it_says_why(tmp_path: Path) -> None:
     with program._prepare(world(), str(tmp_path / "none"), CHOSEN) as (_, unable):
-        assert unable == "it is no directory"
-    (tmp_path / f"{program.PREFIX}3").symlink_to(tmp_path)
-    with program._prepare(world(), str(tmp_path), CHOSEN) as (_, unable):
-        assert unable.startswith("FileExistsError")
-    assert tmp_path.is_dir()
+        assert unable == "FileNotFoundError: No such file or directory"
+    with program._prepare(world(), str(tmp_path), {**CHOSEN, "samples": 1 << 50}) as (_, unable):
+        assert "bytes are free" in unable
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_is_found_by_how_its_path_begins(tmp_path: Path) -> None:
