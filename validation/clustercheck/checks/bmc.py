@@ -26,7 +26,6 @@ from clustercheck.samples.machine import POWER_SUPPLY_OK, bmc_event
 T = TypeVar("T")
 DAYS = 14.0  # as of crashes: older events are shown. Assumed
 SHOWN = 3
-EVENTS_UNIT, SENSORS_UNIT = "critical event(s)", "sensor(s) beyond a limit"
 # Of the IPMI specification's events (tables 42-2 and 42-3), as ipmitool names them: what is critical or not
 # recoverable, and what says that hardware is broken.
 CRITICAL_EVENTS = (
@@ -84,14 +83,14 @@ def judge_events(evidence: Evidence, subject: Subject) -> Finding:
     undated = sum(event.when is None for event in still)
     more = {"last": [*map(_told, found[-5:])], "critical": [*map(_told, still[-5:])]}
     if not [event for event in still if event.when is not None]:
-        return _judged(passed(0, 0, unit=EVENTS_UNIT, evidence={**more, "undated": undated}), gap)
+        return _judged(passed(0, 0, evidence={**more, "undated": undated}), gap)
     since, text = _since(evidence, subject, part)
     fresh = [event for event in still if event.when is not None and event.when >= since]
     if fresh:
         told = "; ".join(dict.fromkeys(_told(event) for event in fresh[-SHOWN:]))
         count = f"{len(fresh)} critical event(s) {text}"
-        return failed(f"{count}: {told}", len(fresh), 0, unit=EVENTS_UNIT, evidence=more)
-    return _judged(passed(0, 0, unit=EVENTS_UNIT, evidence=more), gap)
+        return failed(f"{count}: {told}", len(fresh), 0, evidence=more)
+    return _judged(passed(0, 0, evidence=more), gap)
 
 
 def _still_critical(events: Sequence[BmcEvent]) -> list[BmcEvent]:
@@ -138,8 +137,8 @@ def judge_sensors(evidence: Evidence, subject: Subject) -> Finding:
     more = {"sensors": len(sensors), "near": near[:20]}
     if wrong:
         told = [f"{sensor.name} is {_DEGREE[_status(sensor)]} at {sensor.reading}" for sensor in wrong]
-        return failed(some_of(told, SHOWN), len(wrong), 0, unit=SENSORS_UNIT, evidence=more)
-    return _judged(passed(0, 0, unit=SENSORS_UNIT, evidence=more), gap)
+        return failed(some_of(told, SHOWN), len(wrong), 0, evidence=more)
+    return _judged(passed(0, 0, evidence=more), gap)
 
 
 _DEGREE = {"cr": "critical", "nr": "non-recoverable"}

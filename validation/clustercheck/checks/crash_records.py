@@ -56,7 +56,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         last = fresh[-1]
         return failed(
             f"the kernel crashed {_times(len(fresh))} {until}, last at {_when(last.time)}: {_words(last)}",
-            len(fresh), 0, unit="crash(es)", evidence=more,
+            len(fresh), 0, evidence=more,
         )  # fmt: skip
     unreadable = part.get("unreadable")
     if isinstance(unreadable, Mapping) and unreadable:
@@ -67,7 +67,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             return not_applicable(NO_BACKEND)
         if part.get("mounted") is not True:
             return Finding(Verdict.NOT_RUN, NOT_MOUNTED, remedy=MOUNT)
-    return passed(0, 0, unit="crash(es)", evidence=more)
+    return passed(0, 0, evidence=more)
 
 
 def _since(evidence: Evidence, name: str, part: Mapping[str, Any]) -> tuple[float, str]:

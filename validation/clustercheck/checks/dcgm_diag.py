@@ -79,7 +79,7 @@ def _judged(diag: Diag, gpu: int, level: str) -> Finding:
     }
     if wrong:
         told = "; ".join(map(_told, wrong[:3]))
-        return failed(told, len(wrong), 0, unit="failed test(s)", source=SOURCE, evidence=more)
+        return failed(told, len(wrong), 0, unit="tests", source=SOURCE, evidence=more)
     silent = [result.test for result in mine if result.said is DiagStatus.NOT_RUN and result.messages]
     if silent:
         return not_run(f"DCGM reports nothing about this GPU's {', '.join(silent[:4])}", evidence=more)
@@ -89,7 +89,7 @@ def _judged(diag: Diag, gpu: int, level: str) -> Finding:
         return not_run("DCGM skipped every test of this GPU", evidence=more)
     if level != DEPLOYMENT_LEVEL and DiagStatus.PASS not in tested:
         return not_run("DCGM tested only the software, not this GPU", evidence=more)
-    return passed(0, 0, unit="failed test(s)", source=SOURCE, evidence=more)
+    return passed(0, 0, unit="tests", source=SOURCE, evidence=more)
 
 
 def _told(result: DiagResult) -> str:
