@@ -74,7 +74,7 @@ CHECK = Check(
     "read",
     requires=REQUIRES,
     expectation="no wrong word in as much memory as the suite asks",
-    remedy="Note the addresses and bits, reset the GPU, test again; what stays wrong is to be replaced.",
+    remedy="Note the addresses and bits, reset the GPU, test again; if words are wrong then, replace it.",
     subjects=every_gpu,
     judge=judge,
     job=JOB,

@@ -154,8 +154,8 @@ CHECK = Check(
     "loads them: NCCL among GPUs of the node, or copies between them",
     expectation="no replay, no recovery error and no failed recovery, and every link that was up is up after "
     "the jobs; CRC errors, which are corrected, are told and not judged",
-    remedy="Drain the node, load the links once more (clusterctl validate) and look again: what counts on "
-    "wants the GPU, its bridge or the baseboard reseated, then replaced (`nvidia-smi nvlink -re` clears the "
+    remedy="Drain the node and load the links once more (clusterctl validate). If the errors grow again, "
+    "reseat the GPU, its bridge or the baseboard, then replace it (`nvidia-smi nvlink -re` clears the "
     "counters).",
     subjects=every_gpu,
     judge=judge,

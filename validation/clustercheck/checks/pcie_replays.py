@@ -109,8 +109,8 @@ CHECK = Check(
     "between. The count since the driver's load is told, with the baseline's, and not judged",
     requires="a job on the node",
     expectation="at most one bit error in 1e12: 8 replays a minute of generation 3 x16, 16 of 4, 31 of 5",
-    remedy="Drain the node, power it off, and seat GPU, riser and cable again; where it counts on in another "
-    "slot too, have the GPU replaced.",
+    remedy="Drain the node, power it off, and seat GPU, riser and cable again; if the link has replays in "
+    "another slot too, have the GPU replaced.",
     subjects=every_gpu,
     judge=judge,
     counters=("pcie_replays",),

@@ -188,8 +188,8 @@ REQUIRES = (
     "/dev/infiniband in containers"
 )
 REMEDY = (
-    "Check the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
-    "(pcie-link); swap the cable with a good port's to see whether the fault moves with it."
+    "Check the port's rate, its errors and its adapter's PCIe link (infiniband-port, infiniband-errors); "
+    "swap the cable with a good port's to see whether the fault moves with it."
 )
 LOOPBACK = Check(
     id="rdma-loopback",
