@@ -11,7 +11,7 @@ from rich.text import Text
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.pinning import Proposal
 from clusterctl.cluster.quarantine import QuarantineEntry
-from clusterctl.cluster.scan import OK, Reached
+from clusterctl.cluster.scan import NOT_TRIED, OK, Reached
 from clusterctl.console import RESULTS, CleanConsole
 
 # A shell that takes longer than this is a heavy .bashrc: it is paid for at every task.
@@ -54,6 +54,8 @@ def remarks(reached: Iterable[Reached]) -> list[str]:
             lines.append(f"{host.node}: sudo needs a password. Give --ask-become-pass.")
         elif host.sudo in ("none", "not allowed", "password refused"):
             lines.append(f"{host.node}: {host.user} cannot become root (sudo: {host.sudo}).")
+        elif host.sudo == NOT_TRIED:
+            lines.append(f"{host.node}: the password was not tried: sudo refused it on other hosts.")
         if host.python == "none":
             lines.append(f"{host.node}: there is no python3. Install it: Ansible needs it there.")
         if host.shell_s is not None and host.shell_s > SLOW_SHELL_S:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import paramiko
+from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
-from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.reach import Deadline, ReachError
 
 START = "@@clusterctl"
 END = "@@end"
 MOST_BYTES = 64_000
 MAX_VALUE = 120
+WANTS_PASSWORD, ACCEPTED, REFUSED = "wants password", "password accepted", "password refused"
 # Runs below whatever shell the user has: hence one argument in single quotes, with none of them inside.
 SCRIPT = f"""
 echo {START}
@@ -27,10 +28,10 @@ if [ "$(id -u)" -eq 0 ]; then echo sudo=root
 elif ! command -v sudo >/dev/null 2>&1; then echo sudo=none
 elif said=$(LC_ALL=C sudo -n true 2>&1); then echo sudo=passwordless
 elif [ "$GIVEN" = yes ]; then
-  if LC_ALL=C sudo -S -p "" true >/dev/null 2>&1; then echo "sudo=password accepted"
-  else echo "sudo=password refused"; fi
+  if LC_ALL=C sudo -S -p "" true >/dev/null 2>&1; then echo "sudo={ACCEPTED}"
+  else echo "sudo={REFUSED}"; fi
 else case $said in
-  *password*) echo "sudo=wants password" ;;
+  *password*) echo "sudo={WANTS_PASSWORD}" ;;
   *) echo "sudo=not allowed" ;;
 esac; fi
 echo {END}
@@ -61,16 +62,19 @@ class Facts:
         }
 
 
-def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline) -> Facts:
-    """Run the probe over a connection that is logged in. Raises ReachError (``no-shell``, ``timeout``)."""
+def ask(transport: paramiko.Transport, deadline: Deadline, become: SecretStr | None = None) -> Facts:
+    """Run the probe over a connection that is logged in; ``become`` is tried on its sudo.
+
+    Raises ReachError (``no-shell``, ``timeout``).
+    """
     begun = time.monotonic()
     heard, answered = b"", 0.0
     try:
         channel = transport.open_session(timeout=deadline.left())
         channel.settimeout(deadline.left())
-        channel.exec_command(COMMAND if passwords.become is None else COMMAND_WITH_PASSWORD)
-        if passwords.become is not None:
-            channel.sendall(f"{passwords.become.get_secret_value()}\n".encode())
+        channel.exec_command(COMMAND if become is None else COMMAND_WITH_PASSWORD)
+        if become is not None:
+            channel.sendall(f"{become.get_secret_value()}\n".encode())
         channel.shutdown_write()
         while END.encode() not in heard and len(heard) < MOST_BYTES:
             channel.settimeout(deadline.left())
@@ -80,6 +84,7 @@ def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline)
             heard += chunk
             if not answered and START.encode() in heard:
                 answered = time.monotonic()
+        channel.close()
     except TimeoutError:
         raise _slow(deadline) from None
     except (paramiko.SSHException, EOFError, OSError) as error:

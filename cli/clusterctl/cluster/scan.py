@@ -32,12 +32,14 @@ from clusterctl.cluster.reach import (
 )
 from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
 from clusterctl.cluster.ssh_options import ALONE, as_words
+from clusterctl.cluster.sudo_password import PasswordRefusedError, PasswordTrial
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
 
 OK = "ok"
 UNPINNED = "unpinned"
 CHANGED = "key-changed"
+NOT_TRIED = "password not tried"
 PARALLEL_HOSTS = 32
 # sshd starts to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
 PARALLEL_HOSTS_PER_JUMP = 8
@@ -108,6 +110,7 @@ class _Look:
     agent_keys: Sequence[paramiko.PKey]
     passwords: Passwords
     deadline: Deadline
+    trial: PasswordTrial
 
 
 def scan(
@@ -127,7 +130,7 @@ def scan(
         lambda: threading.BoundedSemaphore(PARALLEL_HOSTS_PER_JUMP)
     )
 
-    lock = threading.Lock()
+    lock, trial = threading.Lock(), PasswordTrial()
 
     def look(host: Host) -> Reached:
         found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
@@ -146,7 +149,7 @@ def scan(
         queued = time.monotonic()
         with gate:
             deadline.extend(time.monotonic() - queued)
-            return _reach(_Look(directory, way, agent_keys, passwords or Passwords(), deadline), found)
+            return _reach(_Look(directory, way, agent_keys, passwords or Passwords(), deadline, trial), found)
 
     return parallel_map(look, hosts, limit=PARALLEL_HOSTS, on_result=on_host)
 
@@ -194,8 +197,31 @@ def _known(look: _Look, found: Reached, trusted: PinnedKeys) -> Reached:
                 remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
             )
         log_in(transport, look.way, look.agent_keys, look.passwords, look.deadline)
-        facts = login_probe.ask(transport, look.passwords, look.deadline)
+        facts = login_probe.ask(transport, look.deadline)
+        if facts.sudo == login_probe.WANTS_PASSWORD and look.passwords.become is not None:
+            facts = replace(facts, sudo=_try_password(look, transport))
     return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
+
+
+def _try_password(look: _Look, transport: paramiko.Transport) -> str:
+    """What its sudo makes of the password, which is not tried where others have refused it."""
+    node, queued, answers = look.way.node, time.monotonic(), list[str]()
+
+    def ask() -> None:
+        look.deadline.extend(time.monotonic() - queued)
+        answers.append(login_probe.ask(transport, look.deadline, look.passwords.become).sudo)
+        if answers[0] == login_probe.ACCEPTED:
+            look.trial.take(node)
+        elif answers[0] == login_probe.REFUSED:
+            look.trial.refuse(node, answers[0])
+
+    try:
+        look.trial.require(node, ask)
+    except PasswordRefusedError:
+        return NOT_TRIED
+    if not answers:  # it is right elsewhere: now all are asked at the same time
+        ask()
+    return answers[0]
 
 
 def _by_openssh(look: _Look, found: Reached) -> Reached:

@@ -97,9 +97,12 @@ def ssh_server(
     passwords: Mapping[str, str] | None = None,
     answer: str | None = ANSWER,
     exchanges: Sequence[str] = (),
+    *,
+    sudo: Callable[[], str] | None = None,
 ) -> Iterator[Served]:
     """Serve SSH until the block ends. ``answer`` is what any command prints; None: it never ends.
 
+    ``sudo`` says what its sudo makes of a password that a command is given.
     ``exchanges`` are the key exchanges that it offers, all where it names none.
     """
     stop = threading.Event()
@@ -127,7 +130,8 @@ def ssh_server(
                     heard += chunk
             served.inputs.append(heard)
             with contextlib.suppress(OSError, EOFError):
-                channel.sendall((answer or "").encode())
+                said = ANSWER.replace("root", sudo()) if heard and sudo else answer
+                channel.sendall((said or "").encode())
                 channel.send_exit_status(0)
                 channel.close()
         transport.close()

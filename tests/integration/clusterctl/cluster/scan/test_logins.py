@@ -10,6 +10,7 @@ import struct
 import subprocess
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from tests.support.hostile import acting_characters
 
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.scan import scan
+from clusterctl.cluster.hosts_table import remarks
+from clusterctl.cluster.scan import NOT_TRIED, scan
 
 from .ssh_servers import (
+    ANSWER,
     LIMIT_S,
     Keys,
     Served,
@@ -34,6 +37,8 @@ from .ssh_servers import (
     raw_server,
     ssh_server,
 )
+
+WANTS = ANSWER.replace("root", "wants password")
 
 
 def test_a_pinned_host_is_asked_what_it_is(directory: ClusterDirectory, keys: Keys) -> None:
@@ -67,14 +72,60 @@ def test_a_key_with_a_passphrase_is_said_to_be_one(directory: ClusterDirectory, 
 
 
 def test_passwords_for_ssh_and_sudo_go_the_safe_way(directory: ClusterDirectory, keys: Keys) -> None:
-    with ssh_server([keys.host], {}, {"ops": "ssh-word"}) as served:
+    passwords = {"ops": "ssh-word"}
+    with ssh_server([keys.host], {}, passwords, WANTS, sudo=lambda: "password accepted") as served:
         pin(directory, served.port, keys.host)
         given = Passwords(SecretStr("ssh-word"), SecretStr("sudo-word"))
-        assert one(directory, keys, served.port, passwords=given).state == "ok"
+        good = one(directory, keys, served.port, passwords=given)
+        assert (good.state, good.sudo) == ("ok", "password accepted")
         wrong = one(directory, keys, served.port, passwords=Passwords(SecretStr("no")))
     assert wrong.state == "auth"
-    assert served.inputs == [b"sudo-word\n"]
+    assert served.inputs == [b"", b"sudo-word\n"]
     assert not any("word" in command.replace("password", "") for command in served.commands)
+
+
+def test_a_host_whose_sudo_wants_no_password_is_given_none(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}) as served:
+        pin(directory, served.port, keys.host)
+        given = Passwords(become=SecretStr("sudo-word"))
+        assert one(directory, keys, served.port, passwords=given).sudo == "root"
+    assert served.inputs == [b""]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "given_to"), [("password refused", 2), ("password accepted", 8)], ids=["wrong", "right"]
+)
+def test_a_wrong_password_for_sudo_is_tried_on_two_hosts_and_on_one_at_a_time(
+    directory: ClusterDirectory, keys: Keys, verdict: str, given_to: int
+) -> None:
+    """All hosts may share the account, which a few wrong attempts lock."""
+    trials, under_way, met = list[int](), list[int](), threading.Event()
+
+    def try_password() -> str:
+        trials.append(1)
+        under_way.append(1)
+        if len(under_way) > 1 and len(trials) <= 2:
+            met.set()
+        met.wait(0.5)  # for another host that is asked before this one has answered
+        under_way.pop()
+        return verdict
+
+    with contextlib.ExitStack() as stack:
+        users = {"ops": keys.user}
+        ports = [
+            stack.enter_context(ssh_server([keys.host], users, answer=WANTS, sudo=try_password)).port
+            for _ in range(8)
+        ]
+        for port in ports:
+            pin(directory, port, keys.host)
+        given = Passwords(become=SecretStr("sudo-word"))
+        reached = scan(directory, hosts(directory, keys, *ports), given, limit_s=LIMIT_S)
+    said = Counter(each.sudo for each in reached)
+    assert {each.state for each in reached} == {"ok"}
+    assert said == Counter({verdict: given_to} | ({NOT_TRIED: 8 - given_to} if given_to < 8 else {}))
+    assert (len(trials), met.is_set()) == (given_to, False)
+    untried = [line for line in remarks(reached) if "was not tried: sudo refused it on other hosts" in line]
+    assert len(untried) == 8 - given_to
 
 
 @pytest.mark.parametrize(
