@@ -14,6 +14,7 @@ import json
 import os
 import re
 import resource
+import selectors
 import socket
 import stat
 import subprocess
@@ -31,6 +32,7 @@ DISCARDED = ".discarded-"  # begins the name of a directory that is being remove
 DISCARD_S = 20.0  # for all files that a call removes
 UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to collect and remove it
 FRAMEWORK_S = 90.0
+MAX_OUTPUT_BYTES, READ_BYTES = 4 * 1024 * 1024, 64 * 1024  # of a program, of its output and of its errors
 LOG_TAIL_BYTES = 8000
 NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
 NCCL_LOG_LINES = 1_000_000
@@ -90,15 +92,42 @@ class BusyError(ActionError):
 
 
 def execute(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a program; ActionError if it is missing or exceeds its time limit."""
+    """Run a program and keep the end of its output; ActionError if it is missing or exceeds its limit."""
+    ends_at = time.monotonic() + timeout_s
     try:
-        return subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
-        )
+        process = subprocess.Popen(list(argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except FileNotFoundError:
         raise ActionError(f"{argv[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise ActionError(f"{' '.join(argv[:3])} did not end within {timeout_s:.0f} s") from None
+    with process:
+        try:
+            output, errors = _read_ends([process.stdout, process.stderr], ends_at)
+            code = process.wait(max(0.0, ends_at - time.monotonic()))
+        except (subprocess.TimeoutExpired, TimeoutError):
+            process.kill()
+            raise ActionError(f"{' '.join(argv[:3])} did not end within {timeout_s:.0f} s") from None
+    return subprocess.CompletedProcess(list(argv), code, output, errors)
+
+
+def _read_ends(streams: Sequence[Any], ends_at: float) -> list[str]:
+    """Read to the end of all, and keep the last MAX_OUTPUT_BYTES of each: images print what they like.
+
+    Raises TimeoutError.
+    """
+    kept = {stream.fileno(): bytearray() for stream in streams}
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, ends_at - time.monotonic()))
+            if not ready or time.monotonic() > ends_at:
+                raise TimeoutError
+            for key, _ in ready:
+                chunk = os.read(key.fd, READ_BYTES)
+                kept[key.fd] += chunk
+                del kept[key.fd][:-MAX_OUTPUT_BYTES]
+                if not chunk:
+                    selector.unregister(key.fd)
+    return [each.decode("utf-8", "replace") for each in kept.values()]
 
 
 def docker(arguments: Sequence[str], timeout_s: float = 30.0) -> str:
@@ -296,10 +325,12 @@ def inspect_framework(request: dict[str, Any]) -> dict[str, Any]:
     if done.returncode != 0:
         raise ActionError(f"the image's {request['framework_name']} cannot be used: {words[-1]}")
     try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        found = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("gpus"), int):
         name = request["framework_name"]
-        raise ActionError(f"the image's {name} did not report its version: {done.stdout[-200:]!r}") from None
+        raise ActionError(f"the image's {name} did not report its version: {done.stdout[-200:]!r}")
     return found
 
 
@@ -449,6 +480,6 @@ def main(request_text: str) -> int:
         text = json.dumps({"ok": True, **ACTIONS[request["action"]](request)})
     except (ActionError, OSError, RecursionError) as error:  # a rank may have nested what it left
         busy = {"busy": True} if isinstance(error, BusyError) else {}
-        text = json.dumps({"ok": False, "because": str(error), **busy})
+        text = json.dumps({"ok": False, "because": str(error)[-LOG_TAIL_BYTES:], **busy})
     sys.stdout.write(text)
     return 0

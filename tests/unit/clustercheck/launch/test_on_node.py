@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import time
 
 import pytest
@@ -167,9 +168,10 @@ def test_the_image_is_asked_what_its_paddle_is(docker):
     (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
     found = on_node.inspect_framework({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
-    (docker / "answer-run").write_text("nothing of use\n")
-    with pytest.raises(on_node.ActionError, match="did not report its version"):
-        on_node.inspect_framework({**PROBED, "container_arguments": []})
+    for words in ("nothing of use\n", "[1]\n", '{"gpus": "8"}\n', ""):
+        (docker / "answer-run").write_text(words)
+        with pytest.raises(on_node.ActionError, match="did not report its version"):
+            on_node.inspect_framework({**PROBED, "container_arguments": []})
 
 
 def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):
@@ -326,6 +328,32 @@ def test_what_a_container_printed_may_be_of_any_bytes(docker, capsys, tmp_path):
     (docker / "answer-logs").write_bytes(b"\xff last words\n")
     answer = ask(capsys, action="wait", container="abc", directory=str(tmp_path), ranks=[], timeout_s=5)
     assert answer["log_tail"] == "\N{REPLACEMENT CHARACTER} last words\n"
+
+
+def test_of_what_a_program_prints_the_end_is_kept():
+    """An image decides what its own Python prints: root's agent keeps no more than the end of it."""
+    tail = "x" * (on_node.MAX_OUTPUT_BYTES - len("end"))
+    program = "import sys; [sys.{0}.write('x' * 65536) for _ in range(100)]; sys.{0}.write('end')"
+    for stream in ("stdout", "stderr"):
+        done = on_node.execute([sys.executable, "-c", program.format(stream)], 60)
+        assert getattr(done, stream) == tail + "end"
+        assert done.stdout + done.stderr == tail + "end"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "while True: print('x' * 65536)",
+        "import time; time.sleep(60)",
+        "import os, time; os.close(1); os.close(2); time.sleep(60)",
+    ],
+    ids=["prints", "is-silent", "has-closed-its-output"],
+)
+def test_a_program_that_does_not_end_is_ended_at_its_limit(program):
+    began = time.monotonic()
+    with pytest.raises(on_node.ActionError, match="did not end within 1 s"):
+        on_node.execute([sys.executable, "-c", program], 1)
+    assert time.monotonic() - began < 30
 
 
 def test_an_answer_that_is_nested_too_deep_to_be_sent_is_a_failure_with_a_reason(docker, capsys, monkeypatch):
