@@ -33,7 +33,7 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     measures="whether log-in to the node works and the probe finishes there",
     method="one probe over SSH, with a time limit",
-    requires="SSH as root or with sudo, Python 3.8",
+    requires="SSH as root or with sudo, Python 3.9",
     expectation="an answer within the limit",
     remedy=(
         "Check the node's power and network, then its console (a hung node needs a reset); `clusterctl "
