@@ -98,7 +98,7 @@ CHECK = Check(
     scope=Scope.HOST,
     measures="processes in uninterruptible sleep (D) that never run, and zombies that nobody collects",
     method="state, start and context switches in /proc of every thread, once a second for 10 s where any is "
-    "in such a state; paused containers are left out",
+    "in such a state; paused containers, and parents of a vfork(), are left out",
     requires="nothing",
     expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, and threads of "
     "the kernel, are a warning",

@@ -23,6 +23,8 @@ KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 GPU_FILE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 # Where a frozen cgroup keeps its processes: somebody has paused a container, which is no fault.
 FROZEN = ("__refrigerator", "refrigerator", "do_freezer_trap")
+# Where the parent of a vfork() waits for its child, as long as that pleases: by kernel's version.
+VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 
 
 def processes(root: str = "/proc", *, last_s: float = LAST_S, look_s: float = LOOK_S) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def state(path: str) -> tuple[str, ...]:
         return ()
     if stat[0] == "Z" and os.path.basename(path) != path.split("/")[-3]:  # noqa: PTH119
         return ()  # a thread of a process that ends, not the process
-    if stat[0] == "D" and (read(path + "/wchan") or "").startswith(FROZEN):
+    if stat[0] == "D" and (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
         return ()
     switches = [line for line in (read(path + "/status") or "").splitlines() if "ctxt_switches" in line]
     return (stat[0], stat[19], *switches)

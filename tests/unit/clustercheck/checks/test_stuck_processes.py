@@ -16,7 +16,8 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Verdict
-from clustercheck.probe.processes import FROZEN, KERNEL_THREAD, processes, state
+from clustercheck.probe import processes as probe
+from clustercheck.probe.processes import FROZEN, KERNEL_THREAD, VFORK, processes, state
 from clustercheck.samples import sample
 from clustercheck.samples.machine import asleep, zombie
 
@@ -66,7 +67,10 @@ def parent() -> Iterator[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_who_sleeps_and_who_is_not_collected_is_found_with_its_parent(sleeper: int, parent: int) -> None:
+def test_who_sleeps_and_who_is_not_collected_is_found_with_its_parent(
+    sleeper: int, parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "VFORK", ())  # what else sleeps so would need a disk that does not answer
     found = processes(last_s=0.2, look_s=0.05)
     assert found["looked_s"] >= 0.2
     of_ours = {each["pid"]: each for each in found["lasted"] if sleeper == each["pid"]}
@@ -86,6 +90,14 @@ def thread(root: Path, pid: int, tid: int, letter: str, *, flags: int = 0, **fil
     return path
 
 
+def test_who_waits_for_a_program_that_he_started_is_not_stuck(sleeper: int) -> None:
+    """Any user can have that last as long as he likes."""
+    waits_in = Path(f"/proc/{sleeper}/wchan").read_text(encoding="ascii")
+    assert waits_in.startswith(VFORK) or waits_in in ("", "0")  # where the kernel does not say it
+    found = {each["pid"] for each in processes(last_s=0.2, look_s=0.1)["lasted"]}
+    assert sleeper not in found or waits_in in ("", "0")
+
+
 def test_what_moves_on_is_not_stuck(tmp_path: Path) -> None:
     path = thread(tmp_path, 10, 10, "D")
     before = state(str(path))
@@ -95,7 +107,7 @@ def test_what_moves_on_is_not_stuck(tmp_path: Path) -> None:
         {"letter": "D", "status": "voluntary_ctxt_switches:\t6\nnonvoluntary_ctxt_switches:\t0\n"},
     ):
         assert state(str(thread(tmp_path, 10, 10, **changed))) != before  # type: ignore[arg-type]
-    for place in FROZEN:  # a paused container
+    for place in (*FROZEN, *VFORK):  # a paused container, and who started a program that has not begun
         assert state(str(thread(tmp_path, 10, 10, "D", wchan=place))) == ()
     assert state(str(thread(tmp_path, 10, 11, "Z"))) == ()  # a thread that ends
     assert state(str(tmp_path / "gone")) == ()
