@@ -51,6 +51,7 @@ MONITORS = (
 DISPLAYS = ("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "cinnamon", "xfwm4")
 DISPLAY_MANAGER = "display-manager"
 NAME_LENGTH = 15  # of a process, to the kernel
+PROCESS_ID = re.compile(r"\s*[0-9]{1,10}\s*")
 
 
 class CannotTellError(Exception):
@@ -189,7 +190,13 @@ def compute_processes(run: Run) -> dict[int, str]:
             "nvidia-smi does not answer" + ("" if code == TIMED_OUT else f" (exit code {code})")
         )
     rows = [line.split(",", 1) for line in output.splitlines() if "," in line]
-    return {int(pid): name.strip() for pid, name in rows if pid.strip().isdigit()}
+    found: dict[int, str] = {}
+    for number, name in rows:
+        if PROCESS_ID.fullmatch(number):
+            # A process chooses its name, and by a line feed in it a row of another's: of two neither counts.
+            pid, name = int(number), name.strip()
+            found[pid] = name if found.get(pid, name) == name else ""
+    return found
 
 
 def gpu_containers(run: Run) -> list[dict[str, Any]]:

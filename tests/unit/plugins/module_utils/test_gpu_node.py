@@ -362,3 +362,18 @@ def test_a_container_that_monitors_is_a_holder_with_all_its_processes(
         assert (reasons[1], holders) == (f"GPU containers: {plain}", [])
     else:
         assert (reasons, holders) == ([], [gpu_busy.Holder(plain, container=plain)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ("50, /usr/bin/python3\n50, /usr/bin/python3\n", {50: "/usr/bin/python3"}),
+        ("50, x\n\u00b2, y\n", {50: "x"}),
+        (f"50, x\n{'9' * 5000}, y\n", {50: "x"}),
+        ("50, x\n70, nv-hostengine\n70, python3\n", {50: "x", 70: ""}),
+    ],
+    ids=["on-two-gpus", "no-number", "long-number", "row-of-another"],
+)
+def test_rows_that_a_process_adds_by_its_name_hide_no_job(rows: str, found: dict[int, str]) -> None:
+    """The name is the process's own words, and a line feed in it makes another row."""
+    assert gpu_busy.compute_processes(lambda _: (0, rows)) == found
