@@ -191,10 +191,10 @@ def compute_processes(run: Run) -> dict[int, str]:
         )
     rows = [line.split(",", 1) for line in output.splitlines() if "," in line]
     found: dict[int, str] = {}
-    for number, name in rows:
+    for number, words in rows:
         if PROCESS_ID.fullmatch(number):
             # A process chooses its name, and by a line feed in it a row of another's: of two neither counts.
-            pid, name = int(number), name.strip()
+            pid, name = int(number), words.strip()
             found[pid] = name if found.get(pid, name) == name else ""
     return found
 
