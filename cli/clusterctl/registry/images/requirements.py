@@ -11,11 +11,13 @@ from clusterctl.cluster.user_path import user_path
 from clusterctl.registry.images.nccl_tests import NotDeclaredWellError, UnpinnedSourceError
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
-MARKER = r"( *; *[A-Za-z0-9_.<>=!~'\"(), -]+?)?"
-PINNED = re.compile(rf"({NAME})==([A-Za-z0-9.+!_-]+){MARKER}( +--hash=sha256:[0-9a-f]{{64}})+")
+# Each word once, with one space before it: what can be divided in several ways takes time without end.
+MARKER = r"( ?; ?[A-Za-z0-9_.<>=!~'\"(),-]+(?: [A-Za-z0-9_.<>=!~'\"(),-]+)*?)?"
+PINNED = re.compile(rf"({NAME})==([A-Za-z0-9.+!_-]+){MARKER}( --hash=sha256:[0-9a-f]{{64}})+")
 # Words that pip would take, of which nobody can say what they will bring.
-UNPINNED = re.compile(rf"{NAME}([<>=!~]=?[A-Za-z0-9.*+!,<>=~_-]+)?{MARKER}( +--hash=[a-z0-9]+:[0-9a-f]+)*")
+UNPINNED = re.compile(rf"{NAME}([<>=!~]=?[A-Za-z0-9.*+!,<>=~_-]+)?{MARKER}( --hash=[a-z0-9]+:[0-9a-f]+)*")
 LARGEST = 4 * 1024 * 1024
+MAX_LINE = 1 << 16  # some hundred hashes
 SHOWN = 60
 
 
@@ -24,12 +26,13 @@ def read_requirements(lines: Iterable[str], file: str, root: Path) -> tuple[str,
 
     Raises NotDeclaredWellError, and UnpinnedSourceError for a package without its version or hashes.
     """
-    found = [*lines, *_lines_of(root / user_path(file), root)] if file else list(lines)
+    declared = [" ".join(filter(None, line.split(" "))) for line in lines]
+    found = [*declared, *_lines_of(root / user_path(file), root)] if file else declared
     for line in found:
-        if PINNED.fullmatch(line):
+        if len(line) <= MAX_LINE and PINNED.fullmatch(line):
             continue
         shown = repr(line if len(line) <= SHOWN else line[:SHOWN] + "...")
-        if UNPINNED.fullmatch(line):
+        if len(line) <= MAX_LINE and UNPINNED.fullmatch(line):
             raise UnpinnedSourceError(f"{shown} has not one version (==) with the hashes of its wheels")
         raise NotDeclaredWellError(f"requirements are not as they must be: {shown}")
     return tuple(found)

@@ -34,10 +34,9 @@ TIMEOUT_S = 30.0
 MAX_MEMORY_BYTES = 256 << 20
 # Beyond it even a claim of the largest size is not what was signed.
 MAX_SIGNATURE_BYTES = 2 * MAX_CLAIM_BYTES
-_BLOCK = re.compile(
-    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?:[^\n]+\n)*?\r?\n([A-Za-z0-9+/=\s]*?)"
-    rb"(?:\r?\n=[A-Za-z0-9+/]{4})?\r?\n-----END PGP PUBLIC KEY BLOCK-----"
-)
+_BEGIN, _END = (b"-----%s PGP PUBLIC KEY BLOCK-----" % word for word in (b"BEGIN", b"END"))
+_BASE64 = re.compile(rb"[A-Za-z0-9+/=\s]*")
+_CHECKSUM = re.compile(rb"=[A-Za-z0-9+/]{4}")
 _STATUS = re.compile(r"^\[GNUPG:\] ([A-Z_]+)(?: (.*))?$", re.MULTILINE)
 # The word of VALIDSIG with the hash algorithm, and those that no signature counts with (RFC 9580, 9.5).
 _HASH = 7
@@ -77,14 +76,27 @@ def read_keyring(content: bytes) -> bytes:
     """OpenPGP public keys in the binary form that gpgv reads. Raises UnusableKeyError."""
     if b"-----BEGIN PGP" not in content:
         return content
-    blocks = [b"".join(block.split()) for block in _BLOCK.findall(content)]
+    blocks = (part.partition(_END) for part in content.split(_BEGIN)[1:])
+    bodies = (_armoured(lines) for lines, end, _ in blocks if end)
     try:
-        found = [base64.b64decode(block, validate=True) for block in blocks]
+        found = [base64.b64decode(body, validate=True) for body in bodies if body is not None]
     except ValueError:
         found = []
     if not found:
         raise UnusableKeyError("is not an OpenPGP public key that can be read")
     return b"".join(found)
+
+
+def _armoured(block: bytes) -> bytes | None:
+    """What lies between BEGIN and END, below its headers and an empty line, without its checksum."""
+    first, *lines = block.replace(b"\r\n", b"\n").split(b"\n")
+    if first or b"" not in lines[:-1] or lines[-1]:
+        return None
+    body = lines[lines.index(b"") + 1 : -1]
+    if body and _CHECKSUM.fullmatch(body[-1]):
+        body.pop()
+    joined = b"".join(body)
+    return b"".join(joined.split()) if joined and _BASE64.fullmatch(joined) else None
 
 
 def key_fingerprints(keyring: bytes) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,34 @@ def test_what_is_not_pinned_is_refused_before_anything_is_fetched(
     with pytest.raises(ClusterctlError) as refused:
         recipe.declared_recipes(inventory_of(tmp_path, {**NOTEBOOK, **unpinned}))
     assert (refused.value.code, refused.value.exit_code) == ("images.build-unpinned", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_pinned"),
+    [
+        (f"pandas==2.3.1  ;  python_version  <  '3.11'   {HASH}", True),
+        (f"pandas==2.3.1;sys_platform == 'linux' {HASH} {HASH}", True),
+        ("foo==1 ;" + " " * 200_000 + ":", False),
+        ("foo==1 ;" + " -" * 30_000 + ":", False),
+        ("foo==1 ;a" + " --hash" * 9_000 + ":", False),
+        ("foo==1 " + f"{HASH} " * 1_000 + ":", False),
+        (f"foo==1 {HASH} " * 2_000, False),
+    ],
+    ids=["spaces", "hashes", "long space", "words", "words like hashes", "many hashes", "too long"],
+)  # fmt: skip
+def test_a_requirement_is_read_in_time_in_proportion_to_it(
+    tmp_path: Path, line: str, is_pinned: bool
+) -> None:
+    bare = {key: NOTEBOOK[key] for key in ("name", "base", "target")}
+    inventory = inventory_of(tmp_path, {**bare, "requirements": [line]})
+    if is_pinned:
+        (one,) = recipe.declared_recipes(inventory)
+        assert one.requirements == (" ".join(line.split()),)
+    else:
+        began = time.process_time()
+        with pytest.raises(ClusterctlError):
+            recipe.declared_recipes(inventory)
+        assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
