@@ -115,9 +115,14 @@ def _require_few_events(text: str) -> None:
             raise UnboundedYamlError(f"it holds more than {MAX_NODES} values", line)
 
 
+def size(root: Node) -> int:
+    """How many nodes it is with every alias unfolded. Raises RecursionError."""
+    return _size(root, {}, set())
+
+
 def _is_endless(root: Node) -> bool:
     try:
-        return _size(root, {}, set()) > MAX_NODES
+        return size(root) > MAX_NODES
     except RecursionError:
         return True
 

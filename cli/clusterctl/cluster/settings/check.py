@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, ScalarNode
 
-from clusterctl.cluster import names
+from clusterctl.cluster import bounded_yaml, names
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.settings import environment, exclusions, hosts, variables, yaml_nodes
@@ -24,6 +25,8 @@ from clusterctl.errors import ClusterctlError
 # What Ansible takes for a file of variables: https://docs.ansible.com/ansible/latest/inventory_guide/
 EXTENSIONS = ("", ".yml", ".yaml", ".json")
 MAX_FILES = 10_000  # below one directory of group_vars or host_vars
+# Of all files together; those of a thousand hosts have some MB. Two million values take two minutes.
+MAX_ALL_BYTES, MAX_ALL_VALUES = 64_000_000, 2_000_000
 ADDRESS = ("ansible_host", "ansible_ssh_host")
 NEED_ADDRESS = (GPU_NODES, REGISTRY)
 SIGNATURES = {"images_signatures", "images_signatures_lookaside"}
@@ -37,6 +40,15 @@ class _Found:
     set_for_groups: set[str] = field(default_factory=set)
     set_for_hosts: dict[str, set[str]] = field(default_factory=dict)
     encrypted: bool = False
+    # The names that a file sets, by its device and inode: one file may have many links.
+    names_of: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    bytes: int = 0
+    values: int = 0
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the files that were met have more together than is read."""
+        return self.bytes > MAX_ALL_BYTES or self.values > MAX_ALL_VALUES
 
 
 def check(directory: ClusterDirectory) -> list[SettingsProblem]:
@@ -113,7 +125,27 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
 
 
 def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
-    document = yaml_nodes.read(file)
+    if found.is_too_much:  # that was said
+        return set()
+    with contextlib.suppress(OSError):  # which reading it says
+        state = file.stat()
+        identity = (state.st_dev, state.st_ino)
+        if identity in found.names_of:
+            return found.names_of[identity]
+        found.bytes += min(state.st_size, yaml_nodes.MAX_BYTES)
+        found.names_of[identity] = names_set = _names_in(file, root, found, known_hosts)
+        return names_set
+    return _names_in(file, root, found, known_hosts)
+
+
+def _names_in(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
+    document = yaml_nodes.YamlDocument(file, None) if found.is_too_much else yaml_nodes.read(file)
+    found.values += bounded_yaml.size(document.root) if document.root is not None else 0
+    if found.is_too_much:
+        what = f"the files up to this one have more than {MAX_ALL_BYTES} bytes or {MAX_ALL_VALUES} values"
+        hint = "No cluster's settings are like this: who wrote them?"
+        found.problems.append(SettingsProblem(file, 0, 0, what, hint))
+        return set()
     found.problems += document.problems
     found.encrypted |= document.encrypted
     if document.root is None:

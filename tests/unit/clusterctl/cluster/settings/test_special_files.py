@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.opened import opened
+from clusterctl.cluster.settings import yaml_nodes
 from clusterctl.errors import ClusterctlError
 
 from .cluster_directories import cluster, found, only
@@ -108,6 +110,34 @@ def test_more_values_than_any_inventory_has_are_refused(tmp_path: Path) -> None:
 def test_a_template_that_is_longer_than_any_is_refused(tmp_path: Path) -> None:
     long = "cluster_name: '" + "{{ 1 }}" * 20_000 + "'\n"
     assert "more than 65536 characters" in only(cluster(tmp_path, group_vars__all=long))[2]
+
+
+def test_a_file_behind_many_links_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, read, files = cluster(tmp_path), yaml_nodes.read, []
+    monkeypatch.setattr(yaml_nodes, "read", lambda file: files.append(file.name) or read(file))
+    (tmp_path / "group_vars/registry").mkdir(parents=True)
+    for number in range(50):
+        path = tmp_path / f"group_vars/registry/b{number:02}.yml"
+        path.symlink_to("b00.yml") if number else path.write_text("nvidia_driver_brnach: 580\n")
+    assert "nvidia_driver_brnach" in only(directory)[2]
+    assert [name for name in files if name.startswith("b")] == ["b00.yml"]
+
+
+@pytest.mark.parametrize("limit", ["MAX_ALL_BYTES", "MAX_ALL_VALUES"])
+def test_files_that_have_too_much_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    directory = cluster(tmp_path)
+    most = {"MAX_ALL_BYTES": 2_000_000, "MAX_ALL_VALUES": 2_000}[limit]
+    monkeypatch.setattr(sys.modules["clusterctl.cluster.settings.check"], limit, most)
+    (tmp_path / "group_vars/registry").mkdir(parents=True)
+    for number in range(5):
+        size = 2_000_000 // 4 if limit == "MAX_ALL_BYTES" else 0
+        text = "".join(f"site_{number}_{one}: 1\n" for one in range(300)) + f"# {'x' * size}\n"
+        (tmp_path / f"group_vars/registry/b{number}.yml").write_text(text)
+    name, _, what = only(directory)
+    assert name.endswith("b3.yml")
+    assert "the files up to this one have more than" in what
 
 
 def test_of_thousands_of_problems_the_first_are_named(tmp_path: Path) -> None:
