@@ -12,11 +12,13 @@ import os
 import resource
 import signal
 import time
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleError
+from ansible.executor.task_queue_manager import FinalQueue
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
@@ -44,6 +46,8 @@ DIFFS_LIMIT = 1_000_000
 REPORT_LIMIT = 1_000_000
 # Of what a program on a host prints for one task. Facts have some hundred thousand characters.
 OUTPUT_LIMIT = 2_000_000
+# Of a whole result on its way to the main process: what was printed, in lines as well.
+RESULT_BYTES = 3 * OUTPUT_LIMIT
 STDERR_LINES = 15
 HIDDEN = "the result is hidden (no_log)"
 # What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
@@ -77,10 +81,27 @@ def bound_output() -> None:
     ActionBase._low_level_execute_command = run_bounded
 
 
+def bound_messages() -> None:
+    """Fail a task whose result, or error, would be larger than any that a module gives.
+
+    A host also prints where a file is put on it, and errors of connections repeat that.
+    """
+    put = FinalQueue.put
+
+    def put_bounded(queue: FinalQueue, message: Any) -> None:
+        size = len(ForkingPickler.dumps(message))
+        if size > RESULT_BYTES:
+            raise AnsibleError(f"the result has {size} bytes, and at most {RESULT_BYTES} are read")
+        put(queue, message)
+
+    FinalQueue.put = put_bounded
+
+
 def bound_worker() -> None:
     """In the process of one host's task."""
     halve_memory()
     bound_output()
+    bound_messages()
 
 
 def answer_of(result: Any) -> tuple[dict[str, Any], str]:

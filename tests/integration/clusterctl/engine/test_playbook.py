@@ -269,6 +269,36 @@ def test_a_node_that_answers_with_megabytes_fails_before_ansible_copies_them(sit
     assert "and at most 2000000 are read" in outcome.reasons["gpu01"]
 
 
+def test_a_node_that_prints_megabytes_where_a_file_is_put_on_it_fails_as_soon(site: Path) -> None:
+    """An asynchronous task is put there as a file, and the error repeats what the node printed."""
+    liar = site / "ssh"
+    liar.write_text(
+        "#!/bin/sh\nfor last; do :; done\n"
+        'case "$*$last" in *gpu01*"dd of="*)\n'
+        "cat >/dev/null; head -c 20000000 /dev/zero | tr '\\0' x; exit 1 ;;\nesac\n"
+        'exec sh -c "$last"\n'
+    )
+    liar.chmod(0o755)
+    tasks = f"""\
+        - name: Start a job
+          ansible.builtin.command: {{argv: ["true"]}}
+          async: 30
+          poll: 1
+          vars:
+            ansible_connection: ssh
+            ansible_ssh_executable: {liar}
+            ansible_sftp_executable: /bin/false
+            ansible_scp_executable: /bin/false
+            ansible_host: "{{{{ inventory_hostname }}}}"
+            ansible_remote_tmp: "{{{{ site }}}}/{{{{ inventory_hostname }}}}"
+        """
+    asked = request(site, tasks, ("gpu01", "gpu02"))
+    outcome, _ = run(asked)
+    assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
+    assert "and at most 6000000 are read" in outcome.reasons["gpu01"]
+    assert asked.log.stat().st_size < 1_000_000
+
+
 UNPACK = """\
     - name: Unpack
       clusterctl.cluster.harbor_installer:
