@@ -14,9 +14,10 @@ from clustercheck.parse.plain_text import one_line
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.engine.wording import counted
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.report import files, terminal
 from clusterctl.runs import verification
+from clusterctl.runs.chain import CHAIN_FILE
 from clusterctl.runs.events import open_containers
 from clusterctl.runs.state import RunState, duration_s, state_of
 from clusterctl.runs.store import Run, RunStore, UnreadableRun
@@ -104,7 +105,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_obj
 def verify(named: Path | None, head: str | None, as_json: bool) -> int:
-    """Compare the records of all runs with the hash chain. Exit code 1 if they differ.
+    """Compare the records of all runs with the hash chain. Exit code 1 if they differ, 3 without a chain.
 
     Only a head kept elsewhere shows that nobody with access to this directory wrote the chain again.
     """
@@ -117,9 +118,11 @@ def verify(named: Path | None, head: str | None, as_json: bool) -> int:
             console.RESULTS.print(problem)
         if checked.torn:
             console.RESULTS.print(TORN)
-        if checked.older:
+        if checked.older and checked.links:
             console.RESULTS.print(OLDER.format(", ".join(checked.older)))
         console.RESULTS.print(_chain_sentence(checked))
+    if checked.good and checked.older and not checked.links:
+        return EXIT_INCOMPLETE
     return EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD
 
 
@@ -127,7 +130,12 @@ def _chain_sentence(checked: verification.ChainVerification) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
     if not checked.links:
-        return "no run is recorded in a chain yet"
+        gone = (
+            f"; {counted(len(checked.older), 'run')} ended: was {CHAIN_FILE} removed?"
+            if checked.older
+            else ""
+        )
+        return f"no run is recorded in a chain yet{gone}"
     chained = f"{counted(checked.runs, 'run')} in {counted(checked.links, 'link')}"
     found = f"{chained}, unchanged; head {checked.newest}"
     if checked.anchored:

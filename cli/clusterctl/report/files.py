@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -116,23 +117,23 @@ def load(run: Run) -> Document:
     """A run's result document.
 
     Raises ClusterctlError: ``report.no-result`` if the run has none, ``report.unreadable`` if it is not a
-    result document.
+    result document, ``report.changed`` if it is not the one that was recorded in the chain.
     """
     path = _path(run)
-    content = _content(path)
+    content, head = _recorded(run, path)
     try:
         document = reading.read(content)
     except CannotReadError as error:
         raise _unreadable(path, str(error)) from error
     _require_own(run, document.run)
-    return replace(document, chain_head=chain.head_of(run.directory))
+    return replace(document, chain_head=head)
 
 
 def load_json(run: Run) -> dict[str, Any]:
     """The same as the JSON that was written, for programs. Raises ClusterctlError as ``load`` does."""
     path = _path(run)
     try:
-        document = json.loads(_content(path))
+        document = json.loads(_recorded(run, path)[0])
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
@@ -146,11 +147,23 @@ def _require_own(run: Run, named: object) -> None:
         raise _unreadable(_path(run), "it is that of another run")
 
 
-def _content(path: Path) -> bytes:
+def _recorded(run: Run, path: Path) -> tuple[bytes, str]:
+    """A result as it was recorded, and the head of its run's newest link; empty for one in no chain."""
     try:
-        return read_bounded(path, reading.MAX_BYTES)
+        content = read_bounded(path, reading.MAX_BYTES)
     except (UnusableFileError, OSError) as error:
         raise _unreadable(path, describe_unusable(error)) from error
+    link = chain.link_of(run.directory)
+    if link is None:
+        return content, ""
+    if hashlib.sha256(content).hexdigest() != link.files.get(RESULT):
+        raise ClusterctlError(
+            f"the result of run {run.id} is not the one that was recorded when it ended",
+            code="report.changed",
+            where=str(path),
+            hint="It was changed since: see clusterctl runs verify. Validate again.",
+        )
+    return content, link.head
 
 
 def _path(run: Run) -> Path:

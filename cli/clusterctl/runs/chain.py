@@ -105,13 +105,19 @@ def cut_torn_line(directory: ClusterDirectory) -> bool:
 
 def head_of(run: Path) -> str:
     """The head of the newest link of a run, by its directory; empty if there is none that can be read."""
+    link = link_of(run)
+    return link.head if link else ""
+
+
+def link_of(run: Path) -> ChainLink | None:
+    """The newest link of a run, by its directory; None if there is none that can be read."""
     name = run.name.encode()
     try:
         with open_regular(chain_file(ClusterDirectory(run.parents[2]))) as stream:
             links = (_link(piece) for piece in _pieces_backwards(stream.fileno()) if name in piece)
-            return next((link.head for link in links if link and link.run == run.name), "")
+            return next((link for link in links if link and link.run == run.name), None)
     except (OSError, UnusableFileError):
-        return ""
+        return None
 
 
 def chain_file(directory: ClusterDirectory) -> Path:

@@ -28,7 +28,8 @@ class ChainVerification:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
     with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
     were recorded otherwise since, as where jobs of an interrupted run have ended. ``older``: runs that say
-    that they started and ended before the chain began, which it does not cover."""
+    that they started and ended before the chain began, which it does not cover; without a chain all that
+    ended."""
 
     links: int
     runs: int
@@ -69,7 +70,7 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[li
     `runs list` names the unreadable ones.
     """
     if not links:
-        return [], []
+        return [], [run.id for run in RunStore(directory).scan().runs if run.finished]
     linked, first = {link.run for link in links}, links[0]
     problems, older = [], []
     for run in RunStore(directory).scan().runs:

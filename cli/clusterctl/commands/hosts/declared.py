@@ -110,14 +110,14 @@ def _remove(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
     from clusterctl.cluster import scan  # noqa: PLC0415 - paramiko is slow to import
 
     node = host.name
-    changed = hosts_file.without_host(hosts_file.read_text(directory), node)
+    hosts_file.without_host(hosts_file.read_text(directory), node)
     own = [p for p in sorted((directory.root / names.HOST_VARS).glob(f"{node}*")) if node in (p.name, p.stem)]
     kept = f"; {', '.join(p.name for p in own)} in host_vars is kept as .forgotten" if own else ""
     if not agreed(f"Remove {node} ({host.address}) from {', '.join(host.groups)}{kept}?", yes=yes):
         return EXIT_CLUSTER_BAD
+    with locked(directory):  # somebody may have edited it while the question stood
+        hosts_file.write_text(directory, hosts_file.without_host(hosts_file.read_text(directory), node))
     scan.forget_keys(directory, host)
-    with locked(directory):
-        hosts_file.write_text(directory, changed)
     for path in own:
         path.rename(path.with_name(f"{path.name}.forgotten"))
     quarantine.release(directory, node)

@@ -14,6 +14,7 @@ from tests.support.validated_site import call, result, validated
 from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
+from clusterctl.errors import ClusterctlError
 from clusterctl.report import baselines, files
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.verification import verify
@@ -43,6 +44,19 @@ def test_a_report_in_each_form(site, capsys, form, begins):
     identity = validated(site)
     assert call(site, "report", identity, "--format", form) == 0
     assert capsys.readouterr().out.lstrip().lower().startswith(begins.lower())
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_result_that_was_changed_since_it_was_recorded_is_not_reported(site, capsys, form):
+    run = RunStore(site).get(validated(site, "fail"))
+    path = run.path(files.RESULT)
+    path.write_text(path.read_text().replace('"fail"', '"pass"'))
+    assert call(site, "report", run.id, "--format", form) == 2
+    said = capsys.readouterr()
+    assert "report.changed" in said.err
+    assert "PASS" not in said.out
+    with pytest.raises(ClusterctlError, match="is not the one that was recorded"):
+        baselines.chosen(site, run.id)
 
 
 def test_the_last_report_is_of_the_last_run_that_has_one(site, capsys):

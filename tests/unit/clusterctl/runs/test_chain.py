@@ -365,3 +365,13 @@ def test_a_file_without_end_is_named_and_not_hashed(cluster: ClusterDirectory, n
     with pytest.raises(ClusterctlError, match=f"run {run.name} cannot be recorded") as refused:
         chain.append(cluster, run.name)
     assert refused.value.code == "runs.unreadable"
+
+
+def test_a_chain_that_was_removed_is_not_taken_for_one_that_has_not_begun(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain.chain_file(cluster).unlink()
+    assert main.run(["-C", str(cluster.root), "runs", "verify"]) == 3
+    assert (
+        "no run is recorded in a chain yet; 3 runs ended: was chain.jsonl removed?" in capsys.readouterr().out
+    )
