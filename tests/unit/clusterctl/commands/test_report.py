@@ -16,6 +16,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import baselines, files
+from clusterctl.runs.chain import chain_file
 from clusterctl.runs.store import RunStore
 from clusterctl.runs.verification import verify
 
@@ -252,11 +253,13 @@ def test_a_run_without_a_result_is_explained(site, capsys):
 
 
 def changed_result(site: ClusterDirectory, edit: Callable[[dict], object]) -> str:
+    """A run whose result is not as it was written, and of which no chain says so."""
     identity = validated(site)
     path = RunStore(site).get(identity).path("result.json")
     document = json.loads(path.read_text())
     edit(document)
     path.write_text(json.dumps(document))
+    chain_file(site).unlink()
     return identity
 
 

@@ -99,6 +99,7 @@ def test_other_gpus_are_not_taken_for_these():
 def written(store, result):
     run = store.create("validate", [])
     files.write_result(run, replace(result, run=run.id))
+    store.finish(run, 0, {})
 
 
 def test_the_newest_run_that_can_be_read_counts(tmp_path, monkeypatch):
@@ -112,6 +113,7 @@ def test_the_newest_run_that_can_be_read_counts(tmp_path, monkeypatch):
     written(store, replace(document(), suite="quick"))
     damaged = store.create("validate", [])
     damaged.path(files.RESULT).write_text('{"bert_base_bf16_per_rank"', encoding="utf-8")
+    store.finish(damaged, 0, {})
     store.create("apply", [])
     loaded = []
     load = files.load
