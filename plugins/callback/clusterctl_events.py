@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleError
+from ansible.executor.stats import AggregateStats
 from ansible.executor.task_queue_manager import FinalQueue
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
@@ -53,6 +54,16 @@ HIDDEN = "the result is hidden (no_log)"
 # What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
 UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, RecursionError)
 PR_SET_PDEATHSIG = 1
+
+
+def ignore_statistics() -> None:
+    """Take no statistics from modules: Ansible adds up in its main process, for all hosts, what any returns.
+
+    2.19 and 2.20 also end where they are no mapping, and know a list of keys that modules may not return.
+    """
+    if listed := getattr(constants, "INTERNAL_RESULT_KEYS", None):
+        constants.INTERNAL_RESULT_KEYS = (*listed, "ansible_stats")
+    AggregateStats.set_custom_stats = AggregateStats.update_custom_stats = lambda *_args: None
 
 
 def halve_memory() -> None:
@@ -157,8 +168,9 @@ def report_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def failed_items(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Label and message of each failed item of a loop."""
-    items = [item for item in result.get("results") or [] if isinstance(item, dict) and item.get("failed")]
+    """Label and message of each failed item of a loop; from Ansible 2.21 on none has the key `failed`."""
+    items = [item for item in result.get("results") or [] if isinstance(item, dict)]
+    items = [item for item in items if item.get("failed") or "exception" in item]
     return [
         {"label": label_of(item), **({"msg": HIDDEN} if "censored" in item else summarize(item))}
         for item in items[:10]
@@ -210,8 +222,7 @@ class CallbackModule(CallbackBase):
         if not descriptor.isdigit():
             self.disabled = True
             return
-        # What set_stats alone may return: Ansible adds it up for all hosts, and ends where it is no mapping.
-        constants.INTERNAL_RESULT_KEYS = (*constants.INTERNAL_RESULT_KEYS, "ansible_stats")
+        ignore_statistics()
         # The process of one host's task has half of the memory: what it can read, this one can copy.
         os.register_at_fork(after_in_child=bound_worker)
         self._descriptor = int(descriptor)

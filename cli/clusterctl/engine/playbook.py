@@ -43,6 +43,8 @@ ANSIBLE_LOG = "ansible.log"
 MAX_ERROR = 2000
 MAX_NOTES = 100  # of events that were dropped: who causes one causes many
 ERROR_MARKS = ("[ERROR]", "ERROR!")
+# Ansible's warning where our callback cannot be loaded: the playbook runs, and nothing of it is heard.
+NO_EVENTS = "callback plugin 'clusterctl_events'"
 # As in ansible.cfg, whose ssh_args ours replace.
 SHARED_CONNECTION = (
     "-o ControlMaster=auto -o ControlPersist=120s -o ServerAliveInterval=10 -o ServerAliveCountMax=6"
@@ -285,12 +287,17 @@ def _ansible_failed(request: PlaybookRequest, log_start: int, exit_code: int) ->
         stream.seek(log_start)
         text_of_log = plain_text(stream.read(MAX_LOG_READ).decode(errors="replace"))
     lines = [line.rstrip() for line in text_of_log.splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("#", "[WARNING]"))]
+    lines = [
+        line for line in lines if line and (NO_EVENTS in line or not line.startswith(("#", "[WARNING]")))
+    ]
+    silent = [line for line in lines if NO_EVENTS in line]
     first = next((i for i, line in enumerate(lines) if line.startswith(ERROR_MARKS)), None)
-    answer = lines[first : first + 4] if first is not None else lines[-3:]
-    text = shortened(" ".join(answer).replace("[ERROR]:", "").strip(), MAX_ERROR)
+    answer = silent[:1] or (lines[first : first + 4] if first is not None else lines[-3:])
+    text = " ".join(answer).replace("[ERROR]:", "").replace("[WARNING]:", "").strip()
+    text = shortened(text, MAX_ERROR)
+    what = "reported nothing" if silent else "did not start"
     return ClusterctlError(
-        f"Ansible did not start (exit code {exit_code}): {text or 'no output'}",
+        f"Ansible {what} (exit code {exit_code}): {text or 'no output'}",
         code="engine.ansible",
         where=str(request.log),
         hint=remedy_for(text, "the controller") or "Its full output is in that file.",

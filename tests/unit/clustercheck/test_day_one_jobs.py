@@ -35,8 +35,7 @@ BANDWIDTHS = {
 }  # fmt: skip
 ONE_RANK = {
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "data-parallel", "sharding",
-    "sharding-stages", "training-numerics", "training-numerics-pytorch", "training-throughput",
-    "training-throughput-pytorch", "nccl-transport", "peer-ports", "gpu-p2p-bandwidth", "gpu-p2p-exchange",
+    "sharding-stages", "nccl-transport", "peer-ports", "gpu-p2p-bandwidth", "gpu-p2p-exchange",
     "gpu-launch-latency",
 }  # fmt: skip
 # Checks of jobs that do not apply, or have no floor with a source, in any suite.

@@ -36,8 +36,9 @@ CHECK = Check(
     requires="SSH as root or with sudo, Python 3.9",
     expectation="an answer within the limit",
     remedy=(
-        "Check the node's power and network, then its console (a hung node needs a reset); `clusterctl "
-        "hosts scan` tests only the log-in. Use `clusterctl hosts quarantine` to continue without it."
+        "If SSH refused the log-in, `clusterctl hosts scan` names the user and the keys. Otherwise "
+        "check the node's power and network, then its console (a hung node needs a reset). Use `clusterctl "
+        "hosts quarantine` to continue without it."
     ),
     subjects=every_node,
     judge=judge,

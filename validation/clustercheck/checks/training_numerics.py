@@ -8,7 +8,7 @@ from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding, training
-from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import commonest, ended_badly, least_ranks, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
@@ -22,7 +22,7 @@ HASHES = {
 
 
 def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
-    if (finding := ended_badly(evidence, job, subject)) is not None:
+    if (finding := ended_badly(evidence, job, subject, least=least_ranks(evidence))) is not None:
         return finding
     outcome = outcome_of(evidence, job)
     if because := evidence.once(lambda _: training.without(outcome), ("without", job)):
@@ -98,7 +98,7 @@ def _check(job: str) -> Check:
         "whether all ranks start and end with equal parameters",
         method=f"synthetic data, seeded, {training.WAY[job]}; float32, TF32, AMP FP16 and BF16 where the "
         "device has them; small models on a CPU",
-        requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
+        requires=f"a training image with {training.JOBS[job]} on every node",
         expectation=f"equal hashes on all ranks, the first loss within {TOLERANCE:.1%} of float32's (five "
         "times the rounding of BF16) and of itself when computed twice, the last loss below the first",
         remedy="Run the memory and GEMM checks on this node; wrong numbers without error point to memory or "

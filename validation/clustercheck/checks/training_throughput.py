@@ -9,7 +9,7 @@ from typing import Any
 
 from clustercheck.checks.base import GROUP, Check, Finding, Scale, SeededFault, not_run, the_group
 from clustercheck.checks.support import seeding, training
-from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, reason
+from clustercheck.checks.support.job import backend_of, ended_badly, least_ranks, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import compute_ports, declared_rails
 from clustercheck.expect.effects import effect
@@ -37,7 +37,7 @@ def throughputs(outcome: JobOutcome) -> dict[Key, float]:
 
 
 def _judge(evidence: Evidence, job: str) -> Finding:
-    if (finding := ended_badly(evidence, job, GROUP)) is not None:
+    if (finding := ended_badly(evidence, job, GROUP, least=least_ranks(evidence))) is not None:
         return finding
     outcome = outcome_of(evidence, job)
     if (finding := training.framework_missing(outcome)) is not None:
@@ -55,7 +55,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
         figures += _figures(evidence, job, outcome, key, whole[key] / len(outcome.ranks), scaled)
         shown.append(_shown(outcome, key, whole[key], scaled))
     more = {"nodes": sorted(of_nodes), "ranks": len(outcome.ranks), "cases": shown}
-    if not (of_one and of_node):
+    if len(outcome.ranks) > 1 and not (of_one and of_node):
         lacking = training.node_job(job) if of_one else training.one_job(job)
         ran = evidence.jobs.get(lacking)
         why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
@@ -171,7 +171,7 @@ def _check(job: str) -> Check:
         "linear scaling is left from one GPU to a node and from a node to the cluster",
         method=f"synthetic data, {training.WAY[job]}, SGD with momentum, timed over whole steps without "
         "waiting for the device in between; one GPU, one node and all nodes in launches of their own",
-        requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
+        requires=f"a training image with {training.JOBS[job]} on every node; for scaling at least two ranks",
         expectation=(
             "a floor if one has a source; over NCCL published scaling less a tolerance, across nodes with "
             "InfiniBand or RoCE, where NVLink, PCIe or adapters carry the gradients in a quarter of a step; "

@@ -21,6 +21,7 @@ from clustercheck.result.gc_pause import gc_paused
 MAX_TEXT = 300
 MAX_NODE = 32 * 1024  # characters; sixteen GPUs and as many adapters have a tenth of it
 MAX_SAID = 1000
+MAX_SHARED = 4  # nodes in one note
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
 
 
@@ -69,12 +70,26 @@ def _nccl(evidence: Evidence) -> str | None:
     return next((version for log in logs if (version := named_version(log))), None)
 
 
+def _shared(evidence: Evidence) -> list[str]:
+    """Nodes that were used although others used them, too."""
+    used = {node for outcome in evidence.jobs.values() for node in outcome.by_node}
+    busy = {name: evidence.nodes[name].busy() for name in evidence.reachable if name in used}
+    shared = [f"{name} ({one_line(why, MAX_TEXT)})" for name, why in busy.items() if why]
+    more = [f"{len(shared) - MAX_SHARED} more nodes"] if len(shared) > MAX_SHARED else []
+    if not shared:
+        return []
+    return [
+        f"measured beside other jobs, and perhaps too low for that: {', '.join(shared[:MAX_SHARED] + more)}"
+    ]
+
+
 def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
     """What a reader of the verdict must know besides."""
     idle = sorted({node for job in evidence.jobs for node in evidence.gpus_idle(job)})
     silent = [name for name in evidence.reachable if evidence.nodes[name].simulated_by_module]
     notes = [f"only these checks were asked for: {', '.join(only)}"] if only else []
     notes += [GPUS_IDLE] if idle else []
+    notes += _shared(evidence)
     if silent:
         names = ", ".join(silent)
         notes.append(f"nvidia-smi does not answer on {names}: its kernel module reports that it is simulated")

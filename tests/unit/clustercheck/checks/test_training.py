@@ -120,6 +120,24 @@ def test_a_group_is_compared_with_one_node_and_a_node_with_one_gpu() -> None:
     assert set(scaling(judged(on_gpus(1)))) == {"node"}
 
 
+def alone(nodes: int = 1) -> Evidence:
+    """The training on one GPU, the only one of the only node that took part."""
+    whole = sample.healthy(nodes)
+    outcome = whole.jobs[JOB]
+    one = seeding.with_job(whole, replace(outcome, ranks=outcome.ranks[:1]))
+    return seeding.without_job(seeding.without_job(one, ONE), OF_NODE)
+
+
+def test_the_only_gpu_is_judged_by_its_own_throughput() -> None:
+    result = judged(alone())
+    assert result.verdict is Verdict.PASS
+    assert result.figures and not scaling(result)
+
+
+def test_one_gpu_of_several_nodes_proves_nothing_of_the_others() -> None:
+    assert judged(alone(nodes=2)).verdict is Verdict.NOT_RUN
+
+
 def test_half_as_quick_together_is_half_of_linear() -> None:
     evidence = on_gpus()
     halved = training.change(JOB, lambda case: case.update(step_s=case["step_s"] * 2))(evidence)

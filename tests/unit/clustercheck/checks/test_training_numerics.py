@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,3 +64,12 @@ def test_a_wrong_case_beside_a_rank_that_cannot_be_read_fails_and_alone_the_rank
 
     for wrong, verdict in ((True, FAIL), (False, NOT_RUN)):
         assert [one.verdict for one in evaluate(CHECK, change(wrong))] == [PASS, verdict, PASS]
+
+
+@pytest.mark.parametrize(("losses", "verdict"), [([2.0, 1.0], PASS), ([1.0, 2.0], FAIL)])
+def test_the_only_gpu_is_judged_by_itself(losses: list[float], verdict: Verdict) -> None:
+    whole = sample.healthy(1)
+    outcome = whole.jobs[JOB]
+    one = seeding.with_job(whole, replace(outcome, ranks=outcome.ranks[:1]))
+    (result,) = evaluate(CHECK, training.change(JOB, lambda case: case.update(losses=losses))(one))
+    assert result.verdict is verdict

@@ -28,7 +28,12 @@ def test_a_busy_node_is_skipped_with_the_reason() -> None:
     assert all("gpu01" not in job.nodes for job in launcher.jobs)
     reasons = {r["because"] for r in document["results"] if r["verdict"] == "not_run"}
     assert reasons == {"the node is busy: Slurm job(s): 4711"}
-    assert run(found, busy_policy="force")["verdict"] == "pass"
+    assert document["environment"]["notes"] == []
+    forced = run(found, busy_policy="force")
+    assert forced["verdict"] == "pass"
+    assert forced["environment"]["notes"] == [
+        "measured beside other jobs, and perhaps too low for that: gpu01 (Slurm job(s): 4711)"
+    ]
 
 
 def test_a_quarantined_node_is_excluded_by_name() -> None:

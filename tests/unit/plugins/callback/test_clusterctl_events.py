@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace as Bare
 
 import pytest
+from ansible.executor.stats import AggregateStats
 from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events import (
     DIFFS_LIMIT,
     CallbackModule,
@@ -128,3 +129,35 @@ def test_an_answer_that_ansible_cannot_copy_is_a_failed_step_of_its_host(sent, w
     assert isinstance(read_event(b"".join(lines)), TaskResult)
     callback.v2_runner_retry(deep)
     callback.v2_on_file_diff(deep)
+
+
+@pytest.mark.parametrize(
+    "mark", [{"failed": True}, {"exception": "(traceback unavailable)"}], ids=["2.19", "2.21"]
+)
+def test_a_failed_item_is_told_with_its_cause(sent, mark):
+    callback, lines = sent
+    items = [
+        {"item": "a", "msg": "done"},
+        {"item": "b", "msg": "no space left", "code": "host.disk-full", **mark},
+    ]
+    callback.v2_runner_on_failed(answered({"msg": "One or more items failed", "results": items}))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, TaskResult)
+    assert [(item["label"], item["msg"], item["code"]) for item in event.items] == [
+        ("b", "no space left", "host.disk-full")
+    ]
+
+
+def test_it_is_loaded_by_an_ansible_that_lists_no_internal_keys(sent, monkeypatch):
+    """From 2.21 on there is no such list: the playbook ran, and nothing of it was heard."""
+    monkeypatch.delattr("ansible.constants.INTERNAL_RESULT_KEYS", raising=False)
+    assert not CallbackModule().disabled
+
+
+def test_no_statistics_of_a_host_are_added_up(sent):
+    """Ansible adds them in its main process: what does not add up ends the run of all hosts."""
+    stats = AggregateStats()
+    for value in (None, None, {}):
+        stats.update_custom_stats("x", value)
+        stats.set_custom_stats("x", value, "gpu01")
+    assert not stats.custom

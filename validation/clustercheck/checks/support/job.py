@@ -60,6 +60,14 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject, *, least: int = 
     return failed_on(evidence, job, subject) or _too_few(evidence, job, subject, least)
 
 
+def least_ranks(evidence: Evidence) -> int:
+    """How many ranks a job must have had whose result says something of a single one, too.
+
+    Where several nodes are declared, the one that was used proves nothing of the others.
+    """
+    return 1 if len(evidence.spec.in_use) == 1 else 2
+
+
 def failed_on(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     """The same for a job in which a node measures itself: one node alone proves something."""
     for earlier in evidence.attempts.get(job, ()):
