@@ -87,7 +87,7 @@ class CheckGroup:
     @cached_property
     def common(self) -> str:
         """What all that pass without a row measured, if it was the same; else empty."""
-        values = {value(result.measured, result.unit) for result in self.passed}
+        values = {measured_value(result, result.unit) for result in self.passed}
         return values.pop() if len(values) == 1 and values != {NOTHING} else ""
 
     @cached_property
@@ -117,7 +117,7 @@ class Row:
     def measured(self) -> str:
         """What was measured of them: one text, or from the lowest to the highest."""
         ends = sorted(self.results, key=_figure)
-        lowest, highest = (value(end.measured, self.first.unit) for end in (ends[0], ends[-1]))
+        lowest, highest = (measured_value(end, self.first.unit) for end in (ends[0], ends[-1]))
         return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
@@ -276,6 +276,14 @@ def value(measured: Any, unit: str = "") -> str:
     if measured == 1 and PLURAL_UNIT.fullmatch(unit):
         unit = unit[:-1]
     return f"{measured} {unit}".strip()
+
+
+def measured_value(result: Result, unit: str) -> str:
+    """What was measured as text; of nothing bad, where none was expected, no figure: not ``0 tests``."""
+    counted = type(result.measured) is int and type(result.expected) is int
+    if counted and result.verdict is Verdict.PASS and result.measured == result.expected == 0:
+        return "none"
+    return value(result.measured, unit)
 
 
 def bytes_text(size: float) -> str:
