@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from clusterctl.cluster.signature_policy import CODE, MAX_SCOPES, Scope, scopes_of
+from clusterctl.cluster.signature_policy import CODE, MAX_SCOPES, Scope, one_spelling, scopes_of
 from clusterctl.errors import ClusterctlError
 
 NAME = "images_signatures_lookaside"
@@ -69,7 +69,7 @@ def read(setting: Any) -> dict[str, str]:
             require_location(str(location))
     except UnusableLocationError as error:
         raise _refusal(str(error), error.hint) from None
-    return {str(scope): str(location).rstrip("/") for scope, location in found.items()}
+    return {one_spelling(str(scope)): str(location).rstrip("/") for scope, location in found.items()}
 
 
 def location(locations: dict[str, str], registry: str, repository: str, tag: str, digest: str) -> str:

@@ -6,6 +6,7 @@ https://github.com/containers/image/blob/main/docs/containers-policy.json.5.md
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,7 @@ _SCOPE = re.compile(
     r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?)"
     r"(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})?"
 )
+HUB_HOSTS = ("index.docker.io", "registry-1.docker.io")
 _WILDCARD = re.compile(r"\*(\.[A-Za-z0-9-]+)+")
 _TAGGED = re.compile(r".+/[^/]*[:@][^/]+")
 
@@ -51,6 +53,23 @@ def _full_name(text: str) -> str:
     if not _SCOPE.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is not a name in full, such as docker.io/library/busybox")
     return text
+
+
+def one_spelling(name: str) -> str:
+    """A scope or an image's name as it is compared: one server has many names, and one policy.
+
+    DNS knows no case, 443 is the port that is asked anyway, and Docker Hub has several hosts.
+    """
+    host, slash, path = name.partition("/")
+    host = host.lower().removesuffix(":443")
+    return f"{'docker.io' if host in HUB_HOSTS else host}{slash}{path}"
+
+
+def _once_each(scopes: dict[str, Any]) -> dict[str, Any]:
+    for name, number in Counter(map(one_spelling, scopes)).items():
+        if number > 1:
+            raise ValueError(f"{name[:80]!r} is there twice, in other letters or with its port")
+    return scopes
 
 
 def _with_tag(text: str) -> str:
@@ -173,7 +192,7 @@ class SigstoreSigned(_Keyed):
 Requirement = Annotated[AcceptAnything | Reject | SignedBy | SigstoreSigned, Field(discriminator="type")]
 KeyRequirement = SignedBy | SigstoreSigned
 Requirements = Annotated[tuple[Requirement, ...], Field(min_length=1, max_length=MAX_REQUIREMENTS)]
-Scopes = Annotated[dict[Scope, Requirements], Field(max_length=MAX_SCOPES)]
+Scopes = Annotated[dict[Scope, Requirements], Field(max_length=MAX_SCOPES), AfterValidator(_once_each)]
 # Scopes of other transports are names of files, not of images.
 OtherScopes = Annotated[dict[str, Requirements], Field(max_length=MAX_SCOPES)]
 _OTHERS = (
@@ -208,20 +227,19 @@ class SignaturePolicy(Record):
 
     def requirements(self, registry: str, repository: str, tag: str, digest: str) -> tuple[Requirement, ...]:
         """What an image needs: the requirements of its most specific scope, and no others."""
-        scoped = self.transports.docker
+        scoped = {one_spelling(scope): found for scope, found in self.transports.docker.items()}
         scope = next((one for one in scopes_of(registry, repository, tag, digest) if one in scoped), None)
         return self.default if scope is None else scoped[scope]
 
     def has_scope_of(self, registry: str, repository: str, tag: str, digest: str) -> bool:
         """Whether a scope is written for the image, and not only what is for all images."""
-        return any(
-            one and one in self.transports.docker for one in scopes_of(registry, repository, tag, digest)
-        )
+        scoped = set(map(one_spelling, self.transports.docker))
+        return any(one and one in scoped for one in scopes_of(registry, repository, tag, digest))
 
 
 def scopes_of(registry: str, repository: str, tag: str, digest: str) -> Iterator[str]:
     """The scopes that an image is in, the most specific first."""
-    name = f"{registry}/{repository}"
+    name = one_spelling(f"{registry}/{repository}")
     if digest:
         yield f"{name}@{digest}"
     if tag:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterctl.cluster import signature_policy
+from clusterctl.cluster import signature_lookaside, signature_policy
 from clusterctl.cluster.signature_policy import SigstoreSigned, scopes_of
 from clusterctl.errors import ClusterctlError
 
@@ -71,6 +71,40 @@ def test_only_the_most_specific_scope_counts(image: tuple[str, str, str, str], u
     (found,) = policy.requirements(*image)
     assert isinstance(found, SigstoreSigned)
     assert found.keyPath == used
+
+
+@pytest.mark.parametrize(
+    "scope", ["ghcr.io", "GHCR.io", "ghcr.io:443", "ghcr.io/a", "ghcr.io:443/a/b", "GHCR.IO/a/b:Tag", "*.IO"]
+)
+@pytest.mark.parametrize("registry", ["ghcr.io", "GHCR.io", "ghcr.io:443", "Ghcr.Io:443"])
+def test_a_server_has_one_policy_however_it_is_written(scope: str, registry: str) -> None:
+    policy = signature_policy.read({"default": ACCEPT, "transports": {"docker": {scope: REJECT}}})
+    assert policy is not None
+    assert [one.type for one in policy.requirements(registry, "a/b", "Tag", "")] == ["reject"]
+    assert policy.has_scope_of(registry, "a/b", "Tag", "")
+    assert [one.type for one in policy.requirements("ghcr.io:5000", "c", "1", "")] == (
+        ["reject"] if scope == "*.IO" else ["insecureAcceptAnything"]
+    )
+
+
+@pytest.mark.parametrize("registry", ["index.docker.io", "Registry-1.Docker.io:443", "DOCKER.io"])
+def test_docker_hub_has_one_policy_too(registry: str) -> None:
+    policy = signature_policy.read({"default": ACCEPT, "transports": {"docker": {"docker.io": REJECT}}})
+    assert policy is not None
+    assert [one.type for one in policy.requirements(registry, "a/b", "1", "")] == ["reject"]
+
+
+def test_two_policies_of_one_server_are_refused() -> None:
+    scopes = {"ghcr.io/a": REJECT, "GHCR.io:443/a": ACCEPT}
+    with pytest.raises(ClusterctlError, match=r"'ghcr\.io/a' is there twice"):
+        signature_policy.read({"default": ACCEPT, "transports": {"docker": scopes}})
+
+
+def test_signatures_lie_in_one_place_however_a_server_is_written() -> None:
+    locations = signature_lookaside.read({"GHCR.io:443": "https://signatures.example.com"})
+    assert (
+        signature_lookaside.location(locations, "ghcr.io", "a", "1", "") == "https://signatures.example.com"
+    )
 
 
 def test_the_default_counts_where_no_scope_does() -> None:
