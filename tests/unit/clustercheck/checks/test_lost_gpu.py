@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.support.validation_in_memory import records, run
@@ -128,3 +129,11 @@ def test_a_list_may_lack_a_lost_gpu_and_no_other() -> None:
         require_all_listed(
             node, [each for each in listed if each.index not in (3, 5)], "nvidia-smi nvlink -s"
         )
+
+
+def test_a_program_that_prints_no_uuids_is_read_by_its_numbers() -> None:
+    node = sample.healthy(1).nodes["gpu01"]
+    numbered = [replace(each, uuid="") for each in node.nvlinks()]
+    require_all_listed(node, numbered, "nvidia-smi nvlink -s")
+    with pytest.raises(CannotReadError, match="lists 7 of 8 GPUs"):
+        require_all_listed(node, numbered[1:], "nvidia-smi nvlink -s")

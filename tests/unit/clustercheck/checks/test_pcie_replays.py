@@ -116,3 +116,12 @@ def test_what_is_no_record_of_counts_is_not_read(record: object) -> None:
 
 def test_the_sample_counts_the_gpus_that_it_prints() -> None:
     assert next(iter(smi.replay_counts())) == FIRST and len(smi.replay_counts()) == 8
+
+
+def test_a_job_that_ran_on_other_nodes_alone_loaded_no_link_of_this_one() -> None:
+    evidence = counted(150, 150)
+    elsewhere = {
+        name: replace(outcome, ranks=tuple(rank for rank in outcome.ranks if rank.node != "gpu01"))
+        for name, outcome in evidence.jobs.items()
+    }
+    assert judged(replace(evidence, jobs=elsewhere)).verdict is Verdict.NOT_RUN
