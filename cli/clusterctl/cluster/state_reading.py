@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
+from clustercheck.parse.document import require_few_values
 from clustercheck.parse.plain_text import one_line, plain_text
+from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster import bounded_yaml
 from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
 from clusterctl.cluster.untrusted import first_problem
@@ -35,8 +37,12 @@ def read_json(path: Path, form: TypeAdapter[T], *, max_bytes: int = MAX_BYTES, p
     Raises UnusableFileError (a part of a sentence that starts with the file's name), and OSError as ``open``
     does. JSON that is nested deeper than some hundred levels is refused by pydantic's parser.
     """
+    content = read_bounded(path, max_bytes, private=private)
     try:
-        return form.validate_json(read_bounded(path, max_bytes, private=private))
+        require_few_values(content)
+        return form.validate_json(content)
+    except CannotReadError:
+        raise UnusableFileError("has far more values than clusterctl writes") from None
     except ValidationError as error:
         raise UnusableFileError(f"is not what clusterctl writes: {first_problem(error)}") from None
 

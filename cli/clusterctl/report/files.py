@@ -10,6 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
+from clustercheck.parse.document import require_few_values
 from clustercheck.parse.plain_text import one_line, plain_text
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
@@ -132,9 +135,11 @@ def load(run: Run) -> Document:
 def load_json(run: Run) -> dict[str, Any]:
     """The same as the JSON that was written, for programs. Raises ClusterctlError as ``load`` does."""
     path = _path(run)
+    content = _recorded(run, path)[0]
     try:
-        document = json.loads(_recorded(run, path)[0])
-    except (ValueError, RecursionError) as error:
+        require_few_values(content)
+        document = from_json(content)  # no deeper than it can be written again
+    except (CannotReadError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
         raise _unreadable(path, "it is not a result document")

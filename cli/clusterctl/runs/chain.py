@@ -28,7 +28,7 @@ from clusterctl.cluster.state_form import open_plain
 from clusterctl.errors import ClusterctlError
 
 CHAIN_FILE = "chain.jsonl"
-MAX_BYTES = 256 * 1024 * 1024  # half a million runs
+MAX_BYTES = 64 << 20  # a hundred thousand runs; in memory they take ten times as much
 RUN_FILE = "run.json"
 JOURNAL = "journal.jsonl"
 RESULT = "result.json"

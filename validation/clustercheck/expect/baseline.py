@@ -12,8 +12,10 @@ from clustercheck.errors import ExplainedError
 from clustercheck.expect.judge import BaselineValue
 from clustercheck.expect.software import OF_CLUSTER, OF_NODE, Software, software_of
 from clustercheck.model import Figure, Subject
+from clustercheck.parse.document import require_few_values
 from clustercheck.parse.nvidia_smi import plain_model
 from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.reading import CannotReadError
 
 SCHEMA = "clusterctl/baseline/1"
 # What passed, and what was measured where nobody knew yet what to expect.
@@ -149,7 +151,10 @@ def parse(text: str, *, where: str) -> Baseline:
     Raises ExplainedError (``baseline.unreadable``, ``baseline.unfit``).
     """
     try:
+        require_few_values(text.encode(errors="surrogatepass"))
         record = json.loads(text)
+    except CannotReadError as error:
+        raise _unreadable(where, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise _unreadable(where, "it is not JSON") from error
     if isinstance(record, dict) and str(record.get("schema", "")).startswith("clusterctl/result/"):

@@ -17,6 +17,9 @@ MAX_DEPTH = 32  # a probe's record has 8
 MAX_VALUES = 100_000  # a probe's record of eight GPUs has some thousands
 MAX_INTEGER = 2**64
 MAX_EXPONENT = 400
+# Of records of ours: real results have 20 bytes a value, and a value of two bytes takes 120 in memory.
+MIN_BYTES_PER_VALUE = 8
+FEW_VALUES = 100_000
 # Half of a surrogate pair is not a character, and cannot be written anywhere; whole pairs are passed over.
 HALF_SURROGATE = re.compile(
     r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -45,6 +48,20 @@ def read_json(text: str, what: str) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
+
+
+def count_values(content: bytes) -> int:
+    """At least as many as the values in JSON, without reading it."""
+    return sum(map(content.count, (b",", b"[", b"{")))
+
+
+def require_few_values(content: bytes) -> None:
+    """Refuse a record of ours with far more values than any has of its size: they would take all memory.
+
+    Raises CannotReadError.
+    """
+    if count_values(content) > FEW_VALUES + len(content) // MIN_BYTES_PER_VALUE:
+        raise CannotReadError("it has far more values than clusterctl writes")
 
 
 def read_answer(

@@ -19,12 +19,13 @@ from clustercheck.model import (
     Subject,
     Verdict,
 )
+from clustercheck.parse.document import require_few_values
 from clustercheck.parse.python39 import SLOTS, record
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result.document import SCHEMA, Document
 from clustercheck.result.gc_pause import gc_paused
 
-MAX_BYTES = 2 << 30  # a thousand nodes of eight GPUs have a tenth of it
+MAX_BYTES = 1 << 30  # a thousand nodes of eight GPUs have a fifth of it
 MAX_TEXT = 1 << 20
 MAX_RESULTS = 10_000_000
 MAX_FIGURES = 4096
@@ -137,6 +138,7 @@ class _Document(BaseModel):
 
 def read(text: bytes | str) -> Document:
     """The document. Raises CannotReadError if it is not one; unknown members are ignored."""
+    require_few_values(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     try:
         with gc_paused():
             recorded = _Document.model_validate_json(text)

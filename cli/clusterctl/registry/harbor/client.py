@@ -15,12 +15,13 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
+from clustercheck.parse.document import count_values
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.session import TRY_AGAIN, HarborSession
 from clusterctl.registry.oci import exchange
-from clusterctl.registry.oci.answers import UnreadableError, count_values
+from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import time_left, with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
 from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, hidden_by

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from clustercheck.parse.document import count_values
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
 from clusterctl.cluster.directory import state_access
@@ -50,7 +51,7 @@ from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
-from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
+from clusterctl.registry.oci.answers import UnreadableError, read_document
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse

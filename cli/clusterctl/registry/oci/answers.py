@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from clustercheck.parse.document import count_values
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.untrusted import first_problem
 
@@ -36,11 +37,6 @@ class UnreadableError(Exception):
     def __init__(self, reason: str, *, is_json: bool = True) -> None:
         super().__init__(reason)
         self.is_json = is_json
-
-
-def count_values(raw: bytes) -> int:
-    """At least as many as the values in JSON, without reading it."""
-    return sum(map(raw.count, (b",", b"[", b"{")))
 
 
 def read_document(validate: Callable[[bytes], T], raw: bytes, max_values: int = MAX_VALUES) -> T:

@@ -14,7 +14,7 @@ from tests.support.validated_site import call, result, validated
 from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
-from clusterctl.errors import ClusterctlError
+from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.report import baselines, files
 from clusterctl.runs.chain import chain_file
 from clusterctl.runs.store import RunStore
@@ -84,6 +84,39 @@ def test_a_result_of_a_run_that_did_not_end_is_neither_the_last_nor_a_baseline(s
     assert capsys.readouterr().out.startswith("PASS")
     baselines.chosen(site, None)
     assert read == [added.id]
+
+
+@pytest.mark.parametrize("depth", [250, 984])
+def test_a_result_that_could_not_be_written_again_is_unreadable(site, capsys, depth):
+    identity = validated(site)
+    result_of_others(site, identity, f"{'[' * depth}{']' * depth}")
+    for command in (("report", identity, "--format", "json"), ("runs", "show", identity, "--json")):
+        assert call(site, *command) == 2
+        assert "report.unreadable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("values", ["[],", "0,", "{},"])
+def test_a_result_with_more_values_than_any_is_unreadable(site, capsys, values):
+    identity = validated(site)
+    result_of_others(site, identity, f"[{values * 300_000}0]")
+    for command in (
+        ("report", identity),
+        ("report", identity, "--format", "json"),
+        ("runs", "show", identity),
+    ):
+        assert call(site, *command) == 2
+        assert "far more values" in capsys.readouterr().err
+    with pytest.raises(ExplainedError, match="far more values"):
+        baselines.chosen(site, identity)
+    with pytest.raises(ExplainedError, match="far more values"):
+        baselines.chosen(site, str(RunStore(site).get(identity).path(files.RESULT)))
+
+
+def result_of_others(site, identity, member):
+    path = RunStore(site).get(identity).path(files.RESULT)
+    chain_file(site).unlink()  # else it is not the one that was recorded
+    path.write_text(path.read_text().replace('"environment": {', f'"environment": {{"x": {member},', 1))
+    assert member in path.read_text()
 
 
 def test_a_report_into_a_file(site, tmp_path, capsys):

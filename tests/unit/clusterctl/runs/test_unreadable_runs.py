@@ -78,6 +78,15 @@ def test_a_damaged_record_hides_no_other_run_and_is_named_once(
     assert capsys.readouterr().err == ""
 
 
+def test_a_record_with_more_values_than_any_is_unreadable(store: RunStore) -> None:
+    run = store.create("apply", [])
+    record = json.loads((run.directory / "run.json").read_text())
+    text = json.dumps({**record, "summary": {"x": []}}).replace("[]}", f"[{'[],' * 300_000}0]}}")
+    (run.directory / "run.json").write_text(text)
+    (unreadable,) = store.scan().unreadable
+    assert "far more values" in unreadable.error.what
+
+
 def test_what_is_not_a_run_is_not_named(store: RunStore, tmp_path: Path) -> None:
     store.create("apply", [])
     runs = tmp_path / ".clusterctl" / "runs"
