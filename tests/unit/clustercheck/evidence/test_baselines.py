@@ -253,7 +253,7 @@ def test_named_then_saved_then_the_last_good_run(
     assert (found := baselines.chosen(site, None)) is not None and found.run == "saved"
     assert (found := baselines.chosen(site, str(path))) is not None and found.run == "saved"
     assert baselines.chosen(site, "none") is None
-    for wrong, code in (("2031", "runs.unknown"), (broken, "report.unreadable")):
+    for wrong, code in (("2031", "runs.unknown"), (broken, "report.changed")):
         with pytest.raises(ExplainedError) as error:
             baselines.chosen(site, wrong)
         assert error.value.code == code

@@ -93,9 +93,10 @@ def test_robots_secrets_are_encrypted_and_plain_ansible_reads_them(
     assert again.has_password_file("push")
     assert read_secret_file(password, "the password").get_secret_value() == WORD
     robots = f"{{{{ (lookup('file', '{file}') | from_json).robots.push.secret }}}}"
+    directory.hosts_file.write_text("all: {hosts: {localhost: {ansible_connection: local}}}\n")
     shown = subprocess.run(
-        [sys.executable, "-P", "-m", "ansible", "adhoc", "localhost", "-m", "debug", "-a",
-         f"msg={{{{ lookup('file', '{password}') }}}}={robots}"],
+        [sys.executable, "-P", "-m", "ansible", "adhoc", "-i", directory.hosts_file, "localhost", "-m",
+         "debug", "-a", f"msg={{{{ lookup('file', '{password}') }}}}={robots}"],
         env={**ansible_environment(ROOT), "ANSIBLE_VAULT_PASSWORD_FILE": str(password_file)},
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
