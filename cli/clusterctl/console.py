@@ -145,7 +145,7 @@ def emit(record: Mapping[str, Any]) -> None:
     except ValueError:
         read = json.loads(json.dumps(record, default=str), parse_constant=lambda _: None)
         line = json.dumps(read, allow_nan=False)
-    write_rendered(line + "\n")
+    write_rendered(line.replace("\x7f", "\\u007f") + "\n")
 
 
 def write(text: str) -> None:

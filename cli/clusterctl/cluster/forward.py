@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from clustercheck.launch.transport import NodeUnreachableError
 from clusterctl.cluster.ssh import LOGIN_S, OpenSshTransport
@@ -18,6 +20,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 LOOK_S = 0.05
 AGAIN_S = 2.0
 END_S = 5.0
+MAX_SAID_BYTES = 1 << 16
 
 
 @contextlib.contextmanager
@@ -60,7 +63,7 @@ class _Line:
         while not self.socket.exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
-                answer = process.stderr.read().decode(errors="replace") if process.stderr else ""
+                answer = _said(process.stderr) if process.stderr else ""
                 raise self._refusal(self._transport.reason(answer, self._node))
             if time.monotonic() > deadline:
                 self.end()
@@ -106,3 +109,12 @@ class _Line:
             "and that sshd allows TCP forwarding.",
             exit_code=EXIT_CLUSTER_BAD,
         )
+
+
+def _said(errors: IO[bytes]) -> str:
+    """What a program that has ended wrote; what it left running may keep the pipe open."""
+    os.set_blocking(errors.fileno(), False)
+    try:
+        return os.read(errors.fileno(), MAX_SAID_BYTES).decode(errors="replace")
+    except BlockingIOError:
+        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,8 +101,13 @@ def _write(directory: Path, files: dict[Path, str]) -> None:
     with _writing(directory):
         for path, text in files.items():
             place = require_trusted_place((directory / path).parent, INSTEAD, root=directory, make=True)
-            with (place / path.name).open("x", encoding="utf-8") as stream:
+            with open(place / path.name, "x", encoding="utf-8", opener=_opener) as stream:
                 stream.write(text)
+
+
+def _opener(path: str, flags: int) -> int:
+    """Others could write it before the next command looks, where the umask allows that."""
+    return os.open(path, flags, 0o644)
 
 
 @contextlib.contextmanager

@@ -64,6 +64,15 @@ def test_what_json_cannot_say_is_null(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == '{"days": null, "of": [null, {"n": null}], "n": 1.5}\n'
 
 
+def test_json_has_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(map(chr, range(1, 160)))
+    console.emit({"x": text})
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out) == {"x": text}
+
+
 def test_our_styles_stay_where_nothing_was_removed():
     out = printed(Text.assemble("is ", ("bad", "red")), colours=True)
     assert out == "is \x1b[31mbad\x1b[0m\n"

@@ -39,6 +39,17 @@ def test_init_makes_a_directory_that_is_valid_and_says_what_comes_next(tmp_path:
     assert "hosts scan" in steps[1]
 
 
+def test_init_makes_nothing_that_others_may_write(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        call("init", str(tmp_path / "site"))
+    finally:
+        os.umask(before)
+    made = [path for path in (tmp_path / "site").rglob("*") if path.stat().st_mode & 0o022]
+    assert made == []
+    assert (tmp_path / "site/hosts.yml").exists()
+
+
 def test_init_declares_the_hosts_it_is_given(tmp_path: Path) -> None:
     done = call(
         "init", str(tmp_path), "--hosts", "n1=10.0.0.1, n2=10.0.0.2", "--registry", "hub=10.0.0.9", "--json"
