@@ -320,3 +320,26 @@ def test_a_process_whose_answer_has_another_form_is_not_run(trainer: dict[str, A
 @pytest.mark.parametrize("value", [True, 0, -1, "8", None])
 def test_a_count_of_another_form_is_not_run(key: str, value: object) -> None:
     require_not_run(checked.CHECK, lambda verdict: verdict.update({key: value}))
+
+
+def test_who_was_launched_otherwise_blames_nobody_by_the_samples_it_says_it_had() -> None:
+    evidence = sample.healthy()
+    of_first = next(rank.verdict for rank in evidence.jobs[checked.JOB].ranks if rank.node == "gpu01")
+    assert of_first is not None
+    epochs = [[n for trainer in of_first["trainers"] for n in trainer["seen"][epoch]] for epoch in range(2)]
+
+    def alone(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            mine = verdict["trainers"]
+            verdict["all_processes"] = len(mine)
+            share = -(-verdict["samples"] // len(mine))
+            for place, trainer in enumerate(mine):
+                trainer["world"] = len(mine)
+                trainer["seen"] = [(had * 3)[place * share : (place + 1) * share] for had in epochs]
+
+    found = judged(seeding.verdicts(checked.JOB, alone)(evidence))
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.PASS,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.PASS,
+    }
