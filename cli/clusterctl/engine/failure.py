@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clusterctl.engine.events import Status, TaskResult, TaskStarted
 from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of, known_code
 
 MESSAGE_LINES = 12
+# Ansible's message of a command that failed, which names no cause.
+NO_REASON = "non-zero return code"
 _NOISE = re.compile(
     r"^(Failed to connect to the host via ssh: |Task failed: |Module failed: "
     r'|Data could not be sent to remote host "[^"]*"\. Make sure this host can be reached over ssh: )+'
@@ -70,16 +73,15 @@ def message_of(result: TaskResult) -> str:
     if result.hidden:
         return "it failed; its result is hidden because it deals with secrets (no_log)"
     if result.items:
-        texts = [item.get("msg") or _last(item.get("stderr", ())) for item in result.items]
+        texts = [_of_item(item) for item in result.items]
         labels = [item.get("label", "") for item in result.items]
         return _trim("\n".join(f"{label}: {text}" for label, text in zip(labels, texts, strict=True)))
     if result.argument_errors:
         return _trim("the settings are refused: " + "; ".join(result.argument_errors))
     message = "\n".join(line for line in result.msg.splitlines() if not _SSH_CHATTER.match(line))
     message = _NOISE.sub("", message.strip())
-    if result.rc not in (None, 0) and (not message or "non-zero return code" in message):
-        last = _last(result.stderr) or "it said nothing"
-        return _trim(f"the command ended with exit code {result.rc}: {last}")
+    if result.rc not in (None, 0) and (not message or NO_REASON in message):
+        return _trim(_of_command(result.rc, result.stderr))
     if result.status == Status.UNREACHABLE:
         return f"it cannot be reached: {_trim(message) or 'no answer'}"
     return _trim(message) or _last(result.stderr) or "the task failed and gave no reason"
@@ -96,6 +98,17 @@ def title_of(task: TaskStarted | None) -> str:
         return "before its first task"
     name = "Check its settings" if task.action.endswith("validate_argument_spec") else task.task
     return f"{task.role}: {name}" if task.role else name
+
+
+def _of_item(item: Mapping[str, Any]) -> str:
+    message, stderr = item.get("msg", ""), item.get("stderr", ())
+    if NO_REASON in message and "rc" in item:
+        return _of_command(item["rc"], stderr)
+    return message or _last(stderr)
+
+
+def _of_command(rc: object, stderr: Sequence[str]) -> str:
+    return f"the command ended with exit code {rc}: {_last(stderr) or 'it said nothing'}"
 
 
 def _last(lines: Sequence[str]) -> str:

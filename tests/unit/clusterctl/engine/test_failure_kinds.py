@@ -93,6 +93,15 @@ def test_a_loop_has_the_code_of_its_first_item_that_has_one() -> None:
     assert (failure.code, "apt-mark unhold" in failure.remedy) == ("packages.held", True)
 
 
+@pytest.mark.parametrize(
+    "msg", ["non-zero return code", "The command exited with a non-zero return code."], ids=["2.19", "2.21"]
+)
+def test_a_command_of_a_loop_is_told_with_its_last_words(msg: str) -> None:
+    items = ({"label": "a", "msg": msg, "rc": 3, "stderr": ["one", "no such unit"]},)
+    failure = failure_of(TaskResult(1.0, "gpu01", "t", "failed", items=items), None)
+    assert failure.message == "a: the command ended with exit code 3: no such unit"
+
+
 @pytest.mark.parametrize("code", ["engine.leased", "x" * 5000, ["harbor.refused"], {"a": 1}, 7, None])
 def test_an_unknown_code_of_a_node_does_not_enter(code: object) -> None:
     line = {"event": "result", "at": 1.0, "host": "gpu01", "task_id": "t", "status": "failed", "code": code}
