@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes the other out
 # What stands before a message: dmesg's time, or the journal's with host and kernel, and the thread's number.
 # Messages are matched at their beginning alone, as further behind the kernel repeats names that users choose:
-# of programs that crashed, of cgroups. A program's own name comes first, but has 15 letters at most.
+# of programs that crashed, of cgroups. A program's own name comes first, but has 15 letters at most: as many
+# as "NVRM: Xid (PCI:", which no digit of an address follows then.
 BEFORE = r"(?:\[[^\]]{1,40}\] |\d{4}-\S{6,40} )?(?:(?:\S{1,255} )?kernel: )?(?:\[ *[TC]?\d[\d.]*\] )?"
-XID_LINES = re.compile(BEFORE + r"(?:NVRM: Xid|nvidia-nvswitch\d*: SXid)(?!.{0,6}\[\d+\]: )")
+_XID_AT = r"NVRM: Xid \((?:PCI:(?:[0-9A-Fa-f]|$)|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:)"
+XID_LINES = re.compile(rf"{BEFORE}(?:{_XID_AT}|nvidia-nvswitch\d*: SXid)")
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _AER = rf"(?:[\w.-]{{1,32}} )?{_AT}: (?:AER: )?PCIe Bus Error: severity="
 # Faults without a number, in the driver's words and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).

@@ -146,6 +146,9 @@ def test_faults_that_do_not_fit_are_counted() -> None:
 REPEATED = [
     "NVRM: Xid (PCI:[498]: segfault at 0 ip 00005584220fc132 sp 00007ffda097c960 error 6 in "
     "NVRM: Xid (PCI:0000:07:00): 79, pid=1, GPU has fallen off the bus.[1132,5584220fc000+1000]",
+    "NVRM: Xid (PCI: invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "NVRM: Xid (0000: page allocation failure: order:9, mode:0xcc0(GFP_KERNEL), nodemask=(null),cpuset="
+    "NVRM: Xid (PCI:0000:07:00): 79,mems_allowed=0",
     "nvidia-nvswitch[498]: segfault at 0 ip 00005584220fc132 sp 00007ffda097c960 error 6 in "
     "nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up[1132,5584220fc000+1000]",
     "traps: NVRM: GPU 0000:[498] trap int3 ip:5584220fc132 sp:7ffda097c960 error:0 in "
