@@ -61,7 +61,7 @@ def one_spelling(name: str) -> str:
     DNS knows no case, 443 is the port that is asked anyway, and Docker Hub has several hosts.
     """
     host, slash, path = name.partition("/")
-    host = host.lower().removesuffix(":443")
+    host = re.sub(r":0*([0-9]+)$", r":\1", host.lower()).removesuffix(":443")
     return f"{'docker.io' if host in HUB_HOSTS else host}{slash}{path}"
 
 

@@ -76,7 +76,7 @@ def test_only_the_most_specific_scope_counts(image: tuple[str, str, str, str], u
 @pytest.mark.parametrize(
     "scope", ["ghcr.io", "GHCR.io", "ghcr.io:443", "ghcr.io/a", "ghcr.io:443/a/b", "GHCR.IO/a/b:Tag", "*.IO"]
 )
-@pytest.mark.parametrize("registry", ["ghcr.io", "GHCR.io", "ghcr.io:443", "Ghcr.Io:443"])
+@pytest.mark.parametrize("registry", ["ghcr.io", "GHCR.io", "ghcr.io:443", "Ghcr.Io:443", "ghcr.io:0443"])
 def test_a_server_has_one_policy_however_it_is_written(scope: str, registry: str) -> None:
     policy = signature_policy.read({"default": ACCEPT, "transports": {"docker": {scope: REJECT}}})
     assert policy is not None
