@@ -10,6 +10,8 @@ import errno
 import io
 import json
 import os
+import select
+import stat
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -75,10 +77,13 @@ class Lossy(io.FileIO):
     lost: OSError | None = None
 
     def write(self, piece: Buffer, /) -> int:
-        """As io's own."""
-        if self.lost is None:
+        """As io's own, but waits for a reader that does not keep up where others made the descriptor
+        non-blocking."""
+        while self.lost is None:
             try:
-                return super().write(piece)
+                if (written := super().write(piece)) is not None:
+                    return written
+                select.select([], [self], [])
             except OSError as error:
                 self.lost = error
         return memoryview(piece).nbytes
@@ -94,7 +99,7 @@ def prepare_output() -> None:
             lossy = Lossy(given.fileno(), "w", closefd=False)
             stream = io.TextIOWrapper(
                 io.BufferedWriter(lossy), given.encoding, "backslashreplace",
-                line_buffering=given.line_buffering,
+                line_buffering=given.line_buffering or given.write_through,
             )  # fmt: skip
             setattr(sys, name, stream)
 
@@ -106,7 +111,9 @@ def lost_result() -> str:
     if not isinstance(raw, Lossy):
         return ""
     sys.stdout.flush()
-    if raw.lost is None or raw.lost.errno in (errno.EPIPE, errno.EIO):
+    # EIO is a terminal that has gone; of a file it is a disk that fails.
+    is_file = stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+    if raw.lost is None or raw.lost.errno in ((errno.EPIPE,) if is_file else (errno.EPIPE, errno.EIO)):
         return ""
     return str(raw.lost.strerror)
 

@@ -173,3 +173,40 @@ def test_a_reader_that_has_gone_is_no_failure() -> None:
     )  # fmt: skip
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_does_not_keep_up_is_waited_for() -> None:
+    """Who shares the pipe may have made it non-blocking."""
+    words = "from clusterctl import console; console.prepare_output(); console.RESULTS.print('x' * 1_000_000)"
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with subprocess.Popen([sys.executable, "-c", words], stdout=writer, stderr=subprocess.PIPE) as done:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            assert len(stream.read()) == 1_000_001
+    assert done.returncode == 0
+
+
+def test_a_message_is_not_kept_where_nothing_is_to_be_buffered() -> None:
+    words = "import os, sys; from clusterctl import console; console.prepare_output(); "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{words} print('now', file=sys.stderr); os._exit(0)"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=True,
+    )  # fmt: skip
+    assert done.stderr == "now\n"
+
+
+@pytest.mark.parametrize(("code", "said"), [("EIO", "Input/output error"), ("EPIPE", "")])
+def test_a_file_on_a_disk_that_fails_is_no_terminal_that_has_gone(
+    code: str, said: str, tmp_path: Path
+) -> None:
+    words = (
+        "import errno, sys; from clusterctl import console; console.prepare_output(); "
+        f"sys.stdout.buffer.raw.lost = OSError(errno.{code}, {said!r}); "
+        "sys.stderr.write(console.lost_result())"
+    )
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", words], stdout=out, stderr=subprocess.PIPE, text=True, check=True
+        )
+    assert done.stderr == said
