@@ -83,7 +83,7 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[li
         else:
             problems.append(f"run {run.id} is not in the chain, and does not say that it ended before")
     # Whatever the others say of themselves, or if they say nothing: only a run that ends has these.
-    for path in sorted(directory.runs.iterdir()):
+    for path in sorted(directory.runs.iterdir()) if directory.runs.is_dir() else ():
         has = [name for name in FINAL if path.name not in linked and os.path.lexists(path / name)]
         problems += [UNRECORDED.format(name, one_line(path.name)) for name in has]
     return problems, older

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -65,6 +66,11 @@ def test_what_was_removed_or_added_is_named(cluster: ClusterDirectory) -> None:
         f"result.json of run {first.name} was added",
         f"run {third.name} was removed",
     }
+
+
+def test_runs_that_were_all_removed_are_named(cluster: ClusterDirectory) -> None:
+    shutil.rmtree(cluster.runs)
+    assert len(verify(cluster).problems) >= 3
 
 
 def test_a_run_that_is_recorded_again_is_compared_with_its_newest_link(cluster: ClusterDirectory) -> None:
