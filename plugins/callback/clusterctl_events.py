@@ -170,7 +170,7 @@ def report_of(result: dict[str, Any]) -> dict[str, Any]:
 def failed_items(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Label and message of each failed item of a loop; from Ansible 2.21 on none has the key `failed`."""
     items = [item for item in result.get("results") or [] if isinstance(item, dict)]
-    items = [item for item in items if item.get("failed") or "exception" in item]
+    items = [item for item in items if item.get("failed", "exception" in item)]
     return [
         {"label": label_of(item), **({"msg": HIDDEN} if "censored" in item else summarize(item))}
         for item in items[:10]

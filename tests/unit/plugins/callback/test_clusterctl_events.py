@@ -138,6 +138,7 @@ def test_a_failed_item_is_told_with_its_cause(sent, mark):
     callback, lines = sent
     items = [
         {"item": "a", "msg": "done"},
+        {"item": "c", "msg": "asked in vain", "failed": False, "exception": "Traceback"},  # failed_when
         {"item": "b", "msg": "no space left", "code": "host.disk-full", **mark},
     ]
     callback.v2_runner_on_failed(answered({"msg": "One or more items failed", "results": items}))
