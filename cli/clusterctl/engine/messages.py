@@ -1,4 +1,4 @@
-"""CleanConsole messages of a running playbook: equal ones of several hosts together, and none twice."""
+"""Lasting messages of a running playbook: equal ones of several hosts together, and none twice."""
 
 from __future__ import annotations
 
