@@ -15,6 +15,7 @@ import stat
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,7 +95,9 @@ def prepare_output() -> None:
     escape, as standard error does."""
     for name in ("stdout", "stderr"):
         given = getattr(sys, name)
-        if isinstance(given, io.TextIOWrapper):
+        if given is None:  # it is closed
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - till we end
+        elif isinstance(given, io.TextIOWrapper):
             given.flush()
             lossy = Lossy(given.fileno(), "w", closefd=False)
             stream = io.TextIOWrapper(

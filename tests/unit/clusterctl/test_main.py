@@ -210,3 +210,13 @@ def test_a_file_on_a_disk_that_fails_is_no_terminal_that_has_gone(
             [sys.executable, "-c", words], stdout=out, stderr=subprocess.PIPE, text=True, check=True
         )
     assert done.stderr == said
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_is_closed_goes_nowhere(closed: str) -> None:
+    words = "from clusterctl.main import main; main()"
+    done = subprocess.run(
+        ["bash", "-c", f'exec "$@" {closed}', "bash", sys.executable, "-c", words, "explain", "--json"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
