@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import ssl
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,6 +49,25 @@ def test_a_server_certificate_is_for_its_names_and_signed_by_the_authority(autho
     assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("10.20.0.5")]
     pair.certificate.verify_directly_issued_by(authority.certificate)
     assert module.why_renew(pair, authority, NAMES, NOW, 60) == []
+
+
+def test_it_passes_the_strict_rules_of_python_3_13(tmp_path: Path) -> None:
+    """From that version on what has no identifier of its authority's key is refused."""
+    authority = module.make_authority("mysite", datetime.now(UTC))
+    pair = module.make_server(authority, NAMES, datetime.now(UTC), 397)
+    shown = tmp_path / "shown.pem"
+    shown.write_bytes(pair.certificate_pem() + pair.key_pem())
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(shown)
+    trusting = ssl.create_default_context(cadata=authority.certificate_pem().decode())
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(there, back, server_side=True)
+    client = trusting.wrap_bio(back, there, server_hostname=NAMES[0])
+    for side in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"") == pair.certificate
 
 
 def test_a_certificate_never_outlives_its_authority(authority: module.Pair) -> None:
