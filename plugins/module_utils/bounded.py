@@ -135,6 +135,8 @@ def streaming(argv: list[str], seconds: float, *, reads: bool) -> Iterator[Strea
             watchdog.cancel()
             if process.poll() is None:
                 _kill(process)
+            with suppress(OSError):  # else Python 3.13 writes of what was not sent when it forgets the pipe
+                pipe.close()
         output.seek(0)
         lines = output.read().decode(errors="replace").strip().splitlines()
         run.code, run.words = process.returncode, " ".join(lines[-2:])

@@ -23,6 +23,14 @@ def test_a_program_that_hangs_is_given_up_and_one_that_is_absent_is_said() -> No
     assert run_bounded(["sh", "-c", 'printf "$WORD"; exit 3'], 5, {"WORD": "said"}) == (3, "said", "")
 
 
+def test_a_pipe_is_closed_also_where_what_fills_it_fails() -> None:
+    """Python 3.13 writes a traceback of what it could not send, when it forgets the pipe."""
+    with pytest.raises(EOFError), bounded.streaming(["sleep", "30"], 20, reads=False) as run:
+        run.pipe.write(b"x")
+        raise EOFError
+    assert run.pipe.closed
+
+
 def test_an_answer_is_shared_by_those_who_ask_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
