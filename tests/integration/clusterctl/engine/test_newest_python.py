@@ -108,6 +108,4 @@ def test_a_playbook_runs_and_its_events_arrive(python: Path, local_site: Path, r
     assert told["failure"][0] == "Refuse an item on the second host"
     assert told["failure"][1] == "3: the command ended with exit code 3: broken 3"
     assert (local_site / "gpu01").read_text() == "{{ canary }}"
-    # It is Ansible's own word that it dislikes something of ours.
-    assert "DEPRECAT" not in log.read_text(), log.read_text()
-    assert "clusterctl_events" not in log.read_text()
+    assert "callback plugin" not in log.read_text(), "Ansible's warning that it cannot use ours"
