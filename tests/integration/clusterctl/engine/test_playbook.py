@@ -196,13 +196,13 @@ def test_a_child_past_its_time_is_ended_with_all_that_it_started(tmp_path: Path)
         log=tmp_path / "log",
         on_line=lines.append,
         on_tick=lambda: None,
-        time_limit_s=0.3,
+        time_limit_s=2.0,  # time to make itself stubborn, also on a busy machine
         grace_s=0.2,
     )
     assert ended.timed_out
     assert not ended.interrupted
     assert ended.exit_code == -signal.SIGKILL
-    assert ended.duration_s < 5
+    assert ended.duration_s < 15
     wait_for(lambda: not alive(int(lines[0])))
 
 
