@@ -62,13 +62,15 @@ def load(text: str) -> Any:
         raise UnboundedYamlError("its anchors and aliases are too deep", 1) from None
 
 
-def _value(node: Node) -> Any:
+def _value(node: Node, within: int = 0) -> Any:
+    if within > MAX_DEPTH:  # Pythons differ in how deep they go
+        raise UnboundedYamlError("its anchors and aliases are too deep", node.start_mark.line + 1)
     if node.tag not in (SCALAR_TAGS if isinstance(node, ScalarNode) else COLLECTION_TAGS):
         raise _refusal(f"its tag {node.tag} is not known", node)
     if isinstance(node, MappingNode):
-        return {_key(key): _value(value) for key, value in node.value}
+        return {_key(key): _value(value, within + 1) for key, value in node.value}
     if isinstance(node, SequenceNode):
-        return [_value(child) for child in node.value]
+        return [_value(child, within + 1) for child in node.value]
     is_plain = node.tag != f"{TAG}str" and not getattr(node, "style", "")
     if is_plain and node.value in WORDS:
         return WORDS[node.value]
