@@ -19,6 +19,7 @@ from clusterctl.cluster.reach import Deadline, ReachError
 from clusterctl.cluster.scan import Reached
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.cluster.ssh_options import ALONE, CLOSED
+from clusterctl.cluster.sudo_password import PasswordTrial
 from clusterctl.content import content_root
 from clusterctl.engine.playbook import PlaybookRequest, _ssh_args
 from clusterctl.errors import ClusterctlError
@@ -87,7 +88,7 @@ def test_openssh_that_judges_a_certificate_is_closed(monkeypatch, tmp_path):
 
     monkeypatch.setattr(scan, "run_captured", refuse)
     way = Endpoint("gpu01", ADDRESS, 22, "ops", ADDRESS, arguments=("-A", ADDRESS))
-    look = scan._Look(ClusterDirectory(tmp_path), way, (), Passwords(), Deadline(5))
+    look = scan._Look(ClusterDirectory(tmp_path), way, (), Passwords(), Deadline(5), PasswordTrial())
     with pytest.raises(ReachError):
         scan._by_openssh(look, Reached("gpu01", ADDRESS, 22))
     require_closed(seen[0], ALONE)
