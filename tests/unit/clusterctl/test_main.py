@@ -42,7 +42,7 @@ def test_a_current_directory_that_was_removed_is_said(tmp_path: Path) -> None:
     gone.mkdir()
     words = f"import os; os.rmdir({str(gone)!r}); from clusterctl.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", words, "hosts", "list"],
+        [sys.executable, "-P", "-c", words, "hosts", "list"],
         capture_output=True, text=True, timeout=60, cwd=gone, check=False,
     )  # fmt: skip
     assert done.returncode == 2
