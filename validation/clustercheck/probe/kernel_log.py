@@ -16,7 +16,8 @@ KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes t
 # Messages are matched at their beginning alone, as further behind the kernel repeats names that users choose:
 # of programs that crashed, of cgroups. A program's own name comes first, but has 15 letters at most: as many
 # as "NVRM: Xid (PCI:", which no digit of an address follows then.
-BEFORE = r"(?:\[[^\]]{1,40}\] |\d{4}-\S{6,40} )?(?:(?:\S{1,255} )?kernel: )?(?:\[ *[TC]?\d[\d.]*\] )?"
+_TIME = r"(?:\[[^\]]{1,40}\] |\d{4}-\S{6,40} |\S{1,40} (?=\S{1,255} kernel: ))?"
+BEFORE = _TIME + r"(?:(?:\S{1,255} )?kernel: )?(?:\[ *[TC]?\d[\d.]*\] )?"
 _XID_AT = r"NVRM: Xid \((?:PCI:(?:[0-9A-Fa-f]|$)|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:)"
 XID_LINES = re.compile(rf"{BEFORE}(?:{_XID_AT}|nvidia-nvswitch\d*: SXid)")
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
