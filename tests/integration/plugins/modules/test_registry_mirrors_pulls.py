@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import bcrypt
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import registry_mirrors
+from cryptography import x509
+from tests.support.certificates import DAY, own_authority
 from tests.support.loopback_registry import Registry, needs_registry, push_tiny, registry
 from tests.support.mirrors_declared import model, needs_containerd
 
@@ -31,14 +35,31 @@ def upstream(tmp_path: Path) -> Iterator[Registry]:
         yield running
 
 
-@pytest.fixture
-def mirror(tmp_path: Path) -> Iterator[Registry]:
+@contextmanager
+def mirroring(tmp_path: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Registry]:
     """The mirror: its images stand below a path, and it needs a password."""
-    with registry(tmp_path / "mirror", hashed("robot$nodes", "Aa1secret")) as running:
+    with registry(tmp_path / "mirror", hashed("robot$nodes", "Aa1secret"), tls) as running:
         push_tiny(
             f"{running.address}/hub/library/tiny:1", tmp_path / "c", "--dest-creds", "robot$nodes:Aa1secret"
         )
         yield running
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[Registry]:
+    with mirroring(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def secure_mirror(tmp_path: Path) -> Iterator[tuple[Registry, Path]]:
+    """The same over TLS, and its certificate."""
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    files = (tmp_path / "mirror.crt", tmp_path / "mirror.key")
+    for path, text in zip(files, own_authority(address, DAY), strict=True):
+        path.write_bytes(text)
+    with mirroring(tmp_path, files) as running:
+        yield running, files[0]
 
 
 @pytest.fixture
@@ -73,14 +94,20 @@ def ctr(tmp_path: Path) -> Iterator[list[str]]:
 @needs_containerd
 @pytest.mark.parametrize("fail_closed", [False, True])
 def test_containerd_pulls_through_the_mirror_as_the_robot(
-    fail_closed: bool, upstream: Registry, mirror: Registry, ctr: list[str], tmp_path: Path
+    fail_closed: bool,
+    upstream: Registry,
+    secure_mirror: tuple[Registry, Path],
+    ctr: list[str],
+    tmp_path: Path,
 ) -> None:
+    mirror, certificate = secure_mirror
     token = "cm9ib3Qkbm9kZXM6QWExc2VjcmV0"
-    declared = {"upstream": "up.test", "url": f"http://{mirror.address}/hub"}
+    declared = {"upstream": "up.test", "url": f"https://{mirror.address}/hub"}
     mirrors = model(declared, fail_closed=fail_closed)["up.test"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry_mirrors.UPSTREAM_SERVERS, "up.test", f"http://{upstream.address}")
-        text = registry_mirrors.hosts_toml("up.test", mirrors, "", {mirror.address: f"Basic {token}"})
+        credentials = {mirror.address: f"Basic {token}"}
+        text = registry_mirrors.hosts_toml("up.test", mirrors, str(certificate), credentials)
     tree = tmp_path / "trees/up.test"
     tree.mkdir(parents=True)
     (tree / "hosts.toml").write_text(text, encoding="utf-8")
