@@ -118,24 +118,22 @@ def verify(named: Path | None, head: str | None, as_json: bool) -> int:
             console.RESULTS.print(problem)
         if checked.torn:
             console.RESULTS.print(TORN)
-        if checked.older and checked.links:
+        if checked.older:
             console.RESULTS.print(OLDER.format(", ".join(checked.older)))
         console.RESULTS.print(_chain_sentence(checked))
-    if checked.good and checked.older and not checked.links:
-        return EXIT_INCOMPLETE
-    return EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD
+    if not checked.good:
+        return EXIT_CLUSTER_BAD
+    return EXIT_INCOMPLETE if checked.unchained else EXIT_GOOD
 
 
 def _chain_sentence(checked: verification.ChainVerification) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
+    if checked.unchained:
+        ended = counted(len(checked.unchained), "run")
+        return f"{ended} ended, and there is no chain: was {CHAIN_FILE} removed?"
     if not checked.links:
-        gone = (
-            f"; {counted(len(checked.older), 'run')} ended: was {CHAIN_FILE} removed?"
-            if checked.older
-            else ""
-        )
-        return f"no run is recorded in a chain yet{gone}"
+        return "no run is recorded in a chain yet"
     chained = f"{counted(checked.runs, 'run')} in {counted(checked.links, 'link')}"
     found = f"{chained}, unchanged; head {checked.newest}"
     if checked.anchored:

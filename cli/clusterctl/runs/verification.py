@@ -28,8 +28,8 @@ class ChainVerification:
     """``anchored`` is the number of the link whose head was given, 0 without one. ``torn``: the chain ends
     with what a writer that died left of a link. ``recorded_again``: records that the head covered and that
     were recorded otherwise since, as where jobs of an interrupted run have ended. ``older``: runs that say
-    that they started and ended before the chain began, which it does not cover; without a chain all that
-    ended."""
+    that they started and ended before the chain began, which it does not cover. ``unchained``: those that
+    ended, where there is no chain at all."""
 
     links: int
     runs: int
@@ -39,6 +39,7 @@ class ChainVerification:
     torn: bool = False
     recorded_again: tuple[str, ...] = ()
     older: tuple[str, ...] = ()
+    unchained: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -60,8 +61,18 @@ def verify(directory: ClusterDirectory, head: str | None = None) -> ChainVerific
     if head is not None and not covered:
         problems.append(f"no link has the head {shortened(head, 80)}: the chain was cut, or written again")
     newest = links[-1].head if links else ""
-    runs, again = len({link.run for link in links}), tuple(_recorded_again(links, covered))
-    return ChainVerification(len(links), runs, newest, anchored, tuple(problems), torn, again, tuple(older))
+    ended = () if links else tuple(run.id for run in RunStore(directory).scan().runs if run.finished)
+    return ChainVerification(
+        links=len(links),
+        runs=len({link.run for link in links}),
+        newest=newest,
+        anchored=anchored,
+        problems=tuple(problems),
+        torn=torn,
+        recorded_again=tuple(_recorded_again(links, covered)),
+        older=tuple(older),
+        unchained=ended,
+    )
 
 
 def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[list[str], list[str]]:
@@ -70,7 +81,7 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[li
     `runs list` names the unreadable ones.
     """
     if not links:
-        return [], [run.id for run in RunStore(directory).scan().runs if run.finished]
+        return [], []
     linked, first = {link.run for link in links}, links[0]
     problems, older = [], []
     for run in RunStore(directory).scan().runs:

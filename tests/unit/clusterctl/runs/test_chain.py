@@ -378,6 +378,4 @@ def test_a_chain_that_was_removed_is_not_taken_for_one_that_has_not_begun(
 ) -> None:
     chain.chain_file(cluster).unlink()
     assert main.run(["-C", str(cluster.root), "runs", "verify"]) == 3
-    assert (
-        "no run is recorded in a chain yet; 3 runs ended: was chain.jsonl removed?" in capsys.readouterr().out
-    )
+    assert "3 runs ended, and there is no chain: was chain.jsonl removed?" in capsys.readouterr().out
