@@ -7,13 +7,14 @@ from dataclasses import replace
 from types import SimpleNamespace as Bare
 
 import pytest
+import yaml
 
 from clustercheck.launch.transport import Completed
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.drift import replay
-from clusterctl.rollout.drift.calls import CONTROLLER
+from clusterctl.rollout.drift.calls import CONTROLLER, READING_COMMANDS
 from clusterctl.rollout.drift.probe import DriftProbe
 from clusterctl.rollout.drift.records import load_record, remove_record, save_record
 
@@ -115,6 +116,16 @@ PLANTED = [
     {"module": "debian_packages", "at": "gpu02"},
     {"module": "debian_packages", "kind": "anything"},
 ]  # fmt: skip
+
+
+def test_commands_that_may_be_repeated_are_those_of_roles_that_never_change(repository):
+    tasks = [
+        task
+        for path in (repository / "roles").glob("*/tasks/**/*.yml")
+        for task in yaml.safe_load(path.read_text())
+        if task.get("changed_when") is False
+    ]
+    assert {task.get("ansible.builtin.command") for task in tasks} >= READING_COMMANDS
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=[f"{n}-{one['module']}" for n, one in enumerate(PLANTED)])
