@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator
@@ -127,15 +126,15 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
 def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
     if found.is_too_much:  # that was said
         return set()
-    with contextlib.suppress(OSError):  # which reading it says
+    try:
         state = file.stat()
-        identity = (state.st_dev, state.st_ino)
-        if identity in found.names_of:
-            return found.names_of[identity]
+    except OSError:  # which reading it says
+        return _names_in(file, root, found, known_hosts)
+    identity = (state.st_dev, state.st_ino)
+    if identity not in found.names_of:
         found.bytes += min(state.st_size, yaml_nodes.MAX_BYTES)
-        found.names_of[identity] = names_set = _names_in(file, root, found, known_hosts)
-        return names_set
-    return _names_in(file, root, found, known_hosts)
+        found.names_of[identity] = _names_in(file, root, found, known_hosts)
+    return found.names_of[identity]
 
 
 def _names_in(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
