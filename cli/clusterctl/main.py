@@ -117,7 +117,7 @@ def main() -> None:
             ExplainedError(
                 f"standard output is not whole: {because}",
                 code="output.lost",
-                hint="Is the disk full that it goes to? What the command did is done: see `clusterctl runs`.",
+                hint="Is the disk full? What the command did is done: see `clusterctl runs list`.",
                 exit_code=EXIT_INCOMPLETE,
             )
         )

@@ -96,8 +96,8 @@ def run(
     """Run a child until it ends; each line it writes to the events' descriptor goes to ``on_line``.
 
     It is ended past its time, as soon as ``hopeless``, asked a few times a second, says so, and where a
-    callback fails, whose error is raised once it is gone. It and each
-    process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others continue.
+    callback fails, whose error is raised once it is gone. It and each process that it starts may use
+    ``memory_limit_bytes``: what needs more fails, and the others continue.
 
     Its output is appended to ``log``, which gets no larger than ``log_limit_bytes`` and a few lines. A signal
     to us is passed on, ``on_signal`` hears of the first, and the child, with all that it started, is gone in

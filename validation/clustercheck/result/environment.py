@@ -71,7 +71,7 @@ def _nccl(evidence: Evidence) -> str | None:
 
 
 def _shared(evidence: Evidence) -> list[str]:
-    """Nodes that were used although others used them, too."""
+    """Nodes that were measured although other jobs ran on them."""
     used = {node for outcome in evidence.jobs.values() for node in outcome.by_node}
     busy = {name: evidence.nodes[name].busy() for name in evidence.reachable if name in used}
     shared = [f"{name} ({one_line(why, MAX_TEXT)})" for name, why in busy.items() if why]
@@ -79,7 +79,7 @@ def _shared(evidence: Evidence) -> list[str]:
     if not shared:
         return []
     return [
-        f"measured beside other jobs, and perhaps too low for that: {', '.join(shared[:MAX_SHARED] + more)}"
+        f"measured beside other jobs, which may have slowed it down: {', '.join(shared[:MAX_SHARED] + more)}"
     ]
 
 

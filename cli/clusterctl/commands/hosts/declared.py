@@ -110,7 +110,7 @@ def _remove(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
     from clusterctl.cluster import scan  # noqa: PLC0415 - paramiko is slow to import
 
     node = host.name
-    hosts_file.without_host(hosts_file.read_text(directory), node)
+    hosts_file.without_host(hosts_file.read_text(directory), node)  # refused before it is asked
     own = [p for p in sorted((directory.root / names.HOST_VARS).glob(f"{node}*")) if node in (p.name, p.stem)]
     kept = f"; {', '.join(p.name for p in own)} in host_vars is kept as .forgotten" if own else ""
     if not agreed(f"Remove {node} ({host.address}) from {', '.join(host.groups)}{kept}?", yes=yes):

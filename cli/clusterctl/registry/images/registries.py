@@ -94,7 +94,7 @@ def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpo
     address = (checked_setting(host, "images_source_addresses") or {}).get(reference.host)
     if address and ("@" in str(address) or not _is_url(f"https://{address}")):
         raise ClusterctlError(
-            f"what stands there for {reference.host} is not the address of a registry",
+            f"the value for {reference.host} is not the address of a registry",
             code="settings.value",
             where=f"{host.name}: images_source_addresses",
             hint="For example: 10.0.0.9:5000; a user and a password stand in images_auth_file.",

@@ -32,7 +32,7 @@ def test_a_busy_node_is_skipped_with_the_reason() -> None:
     forced = run(found, busy_policy="force")
     assert forced["verdict"] == "pass"
     assert forced["environment"]["notes"] == [
-        "measured beside other jobs, and perhaps too low for that: gpu01 (Slurm job(s): 4711)"
+        "measured beside other jobs, which may have slowed it down: gpu01 (Slurm job(s): 4711)"
     ]
 
 

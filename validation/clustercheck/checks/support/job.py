@@ -61,9 +61,9 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject, *, least: int = 
 
 
 def least_ranks(evidence: Evidence) -> int:
-    """How many ranks a job must have had whose result says something of a single one, too.
+    """How many ranks must have taken part in a job that judges a single rank as well.
 
-    Where several nodes are declared, the one that was used proves nothing of the others.
+    One where a single node is declared; of several nodes, the one that was used proves nothing of the others.
     """
     return 1 if len(evidence.spec.in_use) == 1 else 2
 
