@@ -1,4 +1,4 @@
-"""The newest Python that a controller may have, with what the lock installs there: a playbook is heard.
+"""The newest Python that a controller may have, with what the lock installs there: a playbook runs.
 
 From Python 3.12 on the lock has another ansible-core than before: the one that most sites will run.
 `test_supported_versions.py` runs whole suites there, in `--slow`.

@@ -350,10 +350,8 @@ def test_of_what_a_program_prints_the_end_is_kept():
     ids=["prints", "is-silent", "has-closed-its-output"],
 )
 def test_a_program_that_does_not_end_is_ended_at_its_limit(program):
-    began = time.monotonic()
     with pytest.raises(on_node.ActionError, match="did not end within 1 s"):
         on_node.execute([sys.executable, "-c", program], 1)
-    assert time.monotonic() - began < 30
 
 
 def test_an_answer_that_is_nested_too_deep_to_be_sent_is_a_failure_with_a_reason(docker, capsys, monkeypatch):
