@@ -1,9 +1,13 @@
-"""Documents to look at: whole clusters judged from sample evidence, with the checks' own faults planted."""
+"""Documents to look at: whole clusters judged from sample evidence, with the checks' own faults planted.
+
+Each is made once: nobody may change it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from clustercheck.checks.all import BY_ID, CHECKS
@@ -36,11 +40,13 @@ HOSTILE = (
 LATENCY_S = 250e-6
 
 
+@cache
 def passing(*, simulated: bool = False) -> Document:
     """Three nodes, everything good."""
     return judged(_as_simulated(_like_real(healthy(3))) if simulated else _like_real(healthy(3)))
 
 
+@cache
 def failing(*, simulated: bool = True) -> Document:
     """Three nodes with a lost GPU, a link down, errors in memory, another driver, and a slow node."""
     evidence = _like_real(healthy(3))
@@ -56,6 +62,7 @@ def failing(*, simulated: bool = True) -> Document:
     return judged(_as_simulated(evidence) if simulated else evidence)
 
 
+@cache
 def incomplete() -> Document:
     """Three nodes of which one was busy, and one counter was not printed: nothing is known to be bad."""
     evidence = _like_real(healthy(3))
@@ -68,6 +75,7 @@ def incomplete() -> Document:
     return judged(replace(evidence, jobs={}, skipped=dict.fromkeys(evidence.jobs, jobs)))
 
 
+@cache
 def compared() -> Document:
     """Eight nodes against their baseline: another driver, one GPU changed, one slower than it was."""
     then = judged(_like_real(healthy(8)))
@@ -79,6 +87,7 @@ def compared() -> Document:
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
+@cache
 def upgraded() -> Document:
     """Eight nodes after another kernel: memory is a little slower everywhere, one GPU much in products."""
     then = judged(_like_real(healthy(8))).as_json()
@@ -90,6 +99,7 @@ def upgraded() -> Document:
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
+@cache
 def other_variables() -> Document:
     """Eight nodes whose jobs have other variables than in the baseline: one everywhere, two on some nodes."""
     names = [node.name for node in healthy(8).spec.nodes]
@@ -114,6 +124,7 @@ def with_variables(evidence: Evidence, **by_node: dict[str, str]) -> Evidence:
     return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
 
 
+@cache
 def many(nodes: int) -> Document:
     """A large cluster with some of everything in it, measured in pairs as a search would."""
     evidence = large_evidence(nodes)
@@ -129,6 +140,7 @@ def large_evidence(nodes: int) -> Evidence:
     return _each_gpu(lambda node, gpu: 1 + ((node * 37 + gpu * 11) % 29 - 14) / 1000, evidence)
 
 
+@cache
 def hundred() -> Document:
     """A hundred nodes: one gone, one taken out, one slow, a GPU lost and a few with errors in memory."""
     evidence = _like_real(healthy(100))
@@ -158,6 +170,7 @@ def hundred() -> Document:
     return judged(replace(evidence, spec=replace(evidence.spec, nodes=nodes)))
 
 
+@cache
 def hostile() -> Document:
     """The failing cluster, with hostile text wherever a node, a setting or a name could have brought it."""
     made = failing(simulated=False)

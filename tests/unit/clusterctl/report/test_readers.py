@@ -18,17 +18,20 @@ from clustercheck.result.document import Document
 from clusterctl.report import culprits, junit, markdown, prometheus
 
 DOCUMENTS = {
-    "passing": judged.passing(),
-    "failing": judged.failing(),
-    "incomplete": judged.incomplete(),
-    "hundred": judged.hundred(),
-    "upgraded": judged.upgraded(),
+    make.__name__: make
+    for make in (judged.passing, judged.failing, judged.incomplete, judged.hundred, judged.upgraded)
 }
+MADE = {**DOCUMENTS, "hostile": judged.hostile}
 
 
 @pytest.fixture(params=DOCUMENTS)
 def document(request: pytest.FixtureRequest) -> Document:
-    return DOCUMENTS[request.param]
+    return DOCUMENTS[request.param]()
+
+
+@pytest.fixture(params=MADE)
+def made(request: pytest.FixtureRequest) -> Document:
+    return MADE[request.param]()
 
 
 def metrics(document: Document) -> dict[str, Metric]:
@@ -68,7 +71,6 @@ def test_prometheus_gives_every_metric_help_a_type_and_no_sample_twice(document)
 LINE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)')
 
 
-@pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
 def test_prometheus_text_keeps_the_rules_of_the_exposition_format(made):
     """Of version 0.0.4: one HELP and TYPE, before all samples of a family, which stand together."""
     text = prometheus.render(made)
@@ -88,15 +90,15 @@ def test_prometheus_text_keeps_the_rules_of_the_exposition_format(made):
 
 
 def test_prometheus_names_the_faulty_components():
-    read = metrics(DOCUMENTS["failing"])
+    read = metrics(judged.failing())
     who = [sample.labels for sample in read["clusterctl_validation_culprit"].samples]
     assert {"scope": "gpu", "node": "gpu03", "gpu": "5"}.items() <= who[-1].items()
-    assert len(who) == len(DOCUMENTS["failing"].culprits)
-    assert "clusterctl_validation_culprit" not in metrics(DOCUMENTS["passing"])
+    assert len(who) == len(judged.failing().culprits)
+    assert "clusterctl_validation_culprit" not in metrics(judged.passing())
 
 
 def test_prometheus_figures_are_in_base_units_and_on_their_gpu():
-    read = metrics(DOCUMENTS["failing"])
+    read = metrics(judged.failing())
     speed = read["clusterctl_check_measured_bytes_per_second"]
     assert value(speed, check="all-reduce-bandwidth") == pytest.approx(87.3e6, rel=0.01)
     expected = read["clusterctl_check_expected_bytes_per_second"]
@@ -126,11 +128,11 @@ def total(samples, prefix):
 
 
 def test_prometheus_gives_of_a_nodes_pairs_the_worst():
-    read = metrics(DOCUMENTS["hundred"])
+    read = metrics(judged.hundred())
     passed = read["clusterctl_check_passed"]
     assert value(passed, check="pair-bandwidth", node="gpu88") == 0
     samples = {name: len(family.samples) for name, family in read.items()}
-    every = DOCUMENTS["hundred"].results
+    every = judged.hundred().results
     results = [r for r in every if r.verdict is not Verdict.EXCLUDED]
     assert sum(r.check == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes are not used
     # A sample a cell of node x GPU x check, of pairs one a node; what was expected for a node, not each GPU.
@@ -144,7 +146,7 @@ def test_prometheus_gives_of_a_nodes_pairs_the_worst():
 
 
 def test_what_did_not_run_is_not_passed_and_what_is_excluded_is_absent():
-    passed = metrics(DOCUMENTS["hundred"])["clusterctl_check_passed"]
+    passed = metrics(judged.hundred())["clusterctl_check_passed"]
     assert value(passed, check="gpu-driver", node="gpu07") == 0
     assert [s for s in passed.samples if s.labels.get("node") == "gpu55"] == []
 
@@ -157,7 +159,6 @@ def test_prometheus_reads_back_what_a_node_said():
     )
 
 
-@pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
 def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
     read = JUnitXml.fromstring(junit.render(made).encode())
     cases = [case for suite in read for case in suite]
@@ -172,7 +173,6 @@ def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
     assert counted[Skipped] == coverage.excluded == read.skipped
 
 
-@pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
 def test_markdown_renders_as_headings_tables_and_plain_words(made):
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown.render(made))
     kinds = [token.type for token in tokens]
@@ -195,5 +195,5 @@ def test_every_metric_is_documented_and_no_other(repository: Path):
     text = (repository / "docs" / "result.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `(clusterctl_\w+)`", text, flags=re.MULTILINE))
     figures = re.compile(r"^(clusterctl_check_(?:measured|expected))_\w+")
-    told = {figures.sub(r"\1_UNIT", name) for made in DOCUMENTS.values() for name in metrics(made)}
+    told = {figures.sub(r"\1_UNIT", name) for make in DOCUMENTS.values() for name in metrics(make())}
     assert told == documented
