@@ -15,7 +15,8 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,14 @@ def whole_text(case: Case, results: Iterable[Result]) -> str:
 
 def _told(result: Result) -> dict[str, Any]:
     """What few results have is left out of the others."""
-    return {name: value for name, value in asdict(result).items() if value or name not in OF_FEW}
+    values = ((name, getattr(result, name)) for name in _names_in(Result))
+    return {name: value for name, value in values if value or name not in OF_FEW}
+
+
+@cache
+def _names_in(kind: type[Any]) -> tuple[str, ...]:
+    """What a dataclass holds; nothing, of another type."""
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _joined(texts: Texts, line: str) -> str:
@@ -231,11 +239,16 @@ def _compact(value: Any) -> str:
 
 
 def _rounded(value: Any, digits: int) -> Any:
+    if value is None or isinstance(value, (str, int)):  # asked first: most are
+        return value
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
         return {str(key): _rounded(one, digits) for key, one in value.items()}
-    return [_rounded(one, digits) for one in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_rounded(one, digits) for one in value]
+    names = _names_in(type(value))
+    return {name: _rounded(getattr(value, name), digits) for name in names} if names else value
 
 
 def _cut(text: str) -> str:
