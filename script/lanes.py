@@ -65,7 +65,7 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     )
     unit = Lane("unit", FAST, marks, (*options, "--timeout", "180", "-n", "2"), nice=5)
     if tier == "fast":
-        return (replace(unit, nice=0),)
+        return (replace(unit, options=(*unit.options, "--light"), nice=0),)
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     return (
         # The longest one has the processors first, and no more than two labs are busy at a time.

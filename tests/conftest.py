@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import drawn, programs
+from tests.support import drawn, heavy, programs
 from tests.support.tree import ROOT
 
 # The tests of jobs run in a training image, too, which has pytest, the framework and none of these.
@@ -21,6 +21,7 @@ if find_spec("hypothesis"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-drawn", action="store_true", help="run all tests of drawn groups")
+    parser.addoption("--light", action="store_true", help="leave out the tests of tests/heavy.txt")
     harbor = parser.getgroup("harbor", "the contract tests against a real Harbor (script/test --harbor)")
     harbor.addoption("--harbor", metavar="URL", help="a real Harbor")
     harbor.addoption("--admin-password-file", metavar="FILE", type=Path, help="its administrator's password")
@@ -41,6 +42,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)  # of what -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     drawn.deselect_undrawn(config, items)
+    heavy.deselect_heavy(config, items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
