@@ -22,6 +22,7 @@ from clusterctl.registry.images import gate, mirrored, prune
 from clusterctl.registry.images.prune import Pruning
 from clusterctl.registry.images.registries import writable
 from clusterctl.registry.images.spool import Spool
+from clusterctl.registry.oci.manifest import Blob
 from clusterctl.rollout import tables
 
 
@@ -58,7 +59,7 @@ def command(
                 destination.collect()
             # Forgotten before, what was not collected would never be: nobody would come back for it.
             mirrored.forget(inventory.directory, gone)
-        blobs = {blob.digest for image in images for blob in (image.config, *image.layers)}
+        blobs = {Blob(blob.digest, blob.size) for image in images for blob in (image.config, *image.layers)}
         swept = spool.sweep(blobs) if going or not (check or prunings) else 0
     return _report(prunings, going=going, asked=not check, swept=swept, as_json=as_json)
 

@@ -94,8 +94,8 @@ class Bundler:
         self._opened = opened
         self._jobs = jobs
         self._stop = stop
-        # What earlier runs have cut, and is whole: by the digest of a blob, or by the key of a file.
-        self._known: dict[str, Item] = {}
+        # What earlier runs have cut, and is whole.
+        self._known: dict[_Sought, Item] = {}
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -142,20 +142,21 @@ class Bundler:
         with within(SURVEY_S):
             listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
-        wanted: dict[str, tuple[LockedImage, Blob]] = {}
+        # Sizes are what each source says: a wrong one counts for its own images alone.
+        wanted: dict[Blob, LockedImage] = {}
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
-                wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
+                wanted |= {blob: image for blob in manifest.blobs if blob not in wanted}
         self._recall(wanted)
         with disk(self.directory, "an index"):
             for path in self._files:
                 path.unlink(missing_ok=True)
-        sought = [_Sought(digest, blob.size) for digest, (_, blob) in wanted.items()]
+        sought = [_sought_blob(blob) for blob in wanted]
         sought += [_sought_file(path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
-        self._known = {one.key: item for one, item in noted if item is not None}
-        self._require_room([blob for _, blob in wanted.values()], [one for one in sought if one.source])
-        items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
+        self._known = {one: item for one, item in noted if item is not None}
+        self._require_room(list(wanted), [one for one in sought if one.source])
+        items = self._each(lambda blob: self._brought(wanted[blob], blob, recipe.part_size), wanted)
         brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
         if any(one.error is not None for one in outcomes):
@@ -166,7 +167,7 @@ class Bundler:
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return parallel_map(function, items, limit=self._jobs, stop=self._stop)
 
-    def _recall(self, wanted: Collection[str]) -> None:
+    def _recall(self, wanted: Collection[Blob]) -> None:
         """Note those blobs of a bundle that was finished here that are wanted: they need not come again."""
         try:
             raw = read_bounded(self.directory / INDEX, MAX_INDEX_BYTES)
@@ -174,8 +175,8 @@ class Bundler:
         except (OSError, UnusableFileError, UnreadableError):
             return
         for item in earlier.blobs:
-            if (digest := f"sha256:{item.sha256}") in wanted:
-                replace_file(self._note(digest), item.model_dump_json() + "\n")
+            if (blob := Blob(f"sha256:{item.sha256}", item.size)) in wanted:
+                replace_file(self._note(blob.digest), item.model_dump_json() + "\n")
 
     def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
         try:
@@ -184,16 +185,16 @@ class Bundler:
             return error
 
     def _require_room(self, blobs: Sequence[Blob], files: Sequence[_Sought]) -> None:
-        blobs = [blob for blob in blobs if blob.digest not in self._known]
+        blobs = [blob for blob in blobs if _sought_blob(blob) not in self._known]
         missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
-        sizes = [one.size for one in files if one.key not in self._known]
+        sizes = [one.size for one in files if one not in self._known]
         # The largest lies here twice for a moment: whole, and in parts.
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
 
     def _brought(self, image: LockedImage, blob: Blob, most: int) -> Item | ExplainedError:
-        if blob.digest in self._known:
-            return self._known[blob.digest]
+        if known := self._known.get(_sought_blob(blob)):
+            return known
         try:
             path = self.spool.fetch(self._opened(image), parse(image.source).repository, blob)
             with disk(self.directory):
@@ -215,7 +216,7 @@ class Bundler:
                 )
             if move and size <= most:
                 parts.mkdir(mode=0o755, exist_ok=True)
-                name = path.name
+                name = key.removeprefix("sha256:")
                 item = Item.model_validate(
                     {"sha256": name, "size": size, "parts": [{"sha256": name, "size": size}]}
                 )
@@ -223,7 +224,7 @@ class Bundler:
                 path.replace(parts / name)
             else:
                 item = cut(source, parts, most)
-                if move and item.sha256 != path.name:
+                if move and item.sha256 != key.removeprefix("sha256:"):
                     raise OSError(errno.EIO, "it was changed on its way", str(path))
                 if not item.size == size == os.fstat(source.fileno()).st_size:
                     raise refusal("it was changed while it was read", path)
@@ -264,7 +265,7 @@ class Bundler:
             return bundle, raw
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
-        path = self.spool.root / manifest.digest.removeprefix("sha256:")
+        path = self.spool.whole(Blob(manifest.digest, len(manifest.raw)))
         path.unlink(missing_ok=True)  # of an earlier try
         with create_private(path) as stream:
             stream.write(manifest.raw)
@@ -272,8 +273,8 @@ class Bundler:
         return BundledManifest(media_type=manifest.media_type, item=item)
 
     def _file(self, name: str, path: Path, most: int) -> BundledFile:
-        key = _sought_file(path).key
-        item = self._known.get(key) or self._cut(path, key, most)
+        sought = _sought_file(path)
+        item = self._known.get(sought) or self._cut(path, sought.key, most)
         return BundledFile(path=name, executable=os.access(path, os.X_OK), item=item)
 
     def _sweep(self, bundle: Bundle) -> None:
@@ -323,6 +324,10 @@ class _Sought:
         return self.key.removeprefix("sha256:") if self.source is None else digest_of_file(self.source)
 
 
+def _sought_blob(blob: Blob) -> _Sought:
+    return _Sought(blob.digest, blob.size)
+
+
 def _sought_file(path: Path) -> _Sought:
     """A file as it is now: changed, it is another. Raises ClusterctlError (``images.bundle-tree``)."""
     with open_source(path) as source:
@@ -334,13 +339,13 @@ def _sought_file(path: Path) -> _Sought:
 def _outcome(
     image: LockedImage,
     manifests: list[Manifest] | ExplainedError,
-    brought: dict[str, Item | ExplainedError],
+    brought: dict[Blob, Item | ExplainedError],
 ) -> TransferOutcome:
     if isinstance(manifests, ExplainedError):
         return TransferOutcome(image, TransferState.FAILED, manifests)
     for manifest in manifests:
         for blob in manifest.blobs:
-            item = brought[blob.digest]
+            item = brought[blob]
             if isinstance(item, ExplainedError):
                 return TransferOutcome(image, TransferState.FAILED, item)
     return TransferOutcome(image, TransferState.COPIED)

@@ -55,9 +55,9 @@ class PlannedImage:
     moved: int = 0
 
     @property
-    def blobs(self) -> dict[str, Blob]:
-        """Everything below its manifests."""
-        return {blob.digest: blob for manifest in self.manifests for blob in manifest.blobs}
+    def blobs(self) -> dict[Blob, None]:
+        """Everything below its manifests. A size is what its source says: it counts for this image alone."""
+        return dict.fromkeys(blob for manifest in self.manifests for blob in manifest.blobs)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def survey(
         looked = parallel_map(lambda one: _looked(one, origin, destination), images, limit=jobs, stop=stop)
     for one in looked:
         one.error = (failures or {}).get(one.image.name) or one.error
-    pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
+    pairs = dict.fromkeys((one.image.target, blob) for one in looked for blob in one.blobs)
     with within(SURVEY_S):
         there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
     has = dict(zip(pairs, there, strict=True))
@@ -131,13 +131,13 @@ def survey(
         _read_through(looked, has, destination, jobs)
     plan = MirrorPlan()
     for one in looked:
-        whole = one.error is None and all(has[one.image.target, digest] for digest in one.blobs)
+        whole = one.error is None and all(has[one.image.target, blob] for blob in one.blobs)
         if one.described and whole:
             plan.there.append(one.image)
         else:
             plan.wanted.append(one)
     # Whoever lacks a blob may have it from where it lies, without sending it.
-    homes = {digest: target for (target, digest), there in has.items() if there}
+    homes = {blob: target for (target, blob), there in has.items() if there}
     plan.transfers = list(_transfers(plan.wanted, has, homes))
     return plan
 
@@ -215,44 +215,44 @@ def _described(image: LockedImage, destination: Registry) -> list[Manifest]:
 
 
 def _read_through(
-    looked: Sequence[PlannedImage], has: dict[tuple[str, str], bool], destination: Registry, jobs: int
+    looked: Sequence[PlannedImage], has: dict[tuple[str, Blob], bool], destination: Registry, jobs: int
 ) -> None:
     """Read each blob that is said to be there: what does not come is not there, what is wrong is told."""
-    blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
-    read = {digest: (target, blobs[digest]) for (target, digest), there in has.items() if there}
+    read = {blob: target for (target, blob), there in has.items() if there}
     found = parallel_map(
-        lambda one: damage(destination, *one), read.values(), limit=jobs, stop=destination.retry.stop
+        lambda blob: damage(destination, read[blob], blob), read, limit=jobs, stop=destination.retry.stop
     )
-    bad = {digest: error for digest, error in zip(read, found, strict=True) if error is not None}
+    bad = {blob: error for blob, error in zip(read, found, strict=True) if error is not None}
     has |= {pair: False for pair in has if pair[1] in bad}
     for one in looked:
         # No registry replaces a blob that it has: sending it again is of no use.
-        wrong = (bad[digest] for digest in one.blobs if digest in bad)
-        one.error = one.error or next((error for error in wrong if error.code == "images.corrupt"), None)
+        wrong = (bad[blob] for blob in one.blobs if blob in bad)
+        lasting = (error for error in wrong if error.code in ("images.corrupt", "images.manifest"))
+        one.error = one.error or next(lasting, None)
 
 
-def _has(destination: Registry, repository: str, digest: str) -> bool:
+def _has(destination: Registry, repository: str, blob: Blob) -> bool:
     try:
-        return destination.has_blob(repository, digest)
+        return destination.has_blob(repository, blob.digest)
     except ExplainedError:
         return False  # the transfer will say it, with its own image
 
 
 def _transfers(
-    wanted: Sequence[PlannedImage], has: Mapping[tuple[str, str], bool], homes: Mapping[str, str]
+    wanted: Sequence[PlannedImage], has: Mapping[tuple[str, Blob], bool], homes: Mapping[Blob, str]
 ) -> Iterator[BlobTransfer]:
     """In the order of the images, the largest blobs first: the first image is whole early."""
-    done: set[str] = set()
+    done: set[Blob] = set()
     for image in wanted:
-        for blob in sorted(image.blobs.values(), key=lambda one: -one.size):
-            if blob.digest in done:
+        for blob in sorted(image.blobs, key=lambda one: -one.size):
+            if blob in done:
                 continue
-            done.add(blob.digest)
-            of = tuple(one for one in wanted if blob.digest in one.blobs)
-            lacking = [one for one in of if not has[one.image.target, blob.digest]]
+            done.add(blob)
+            of = tuple(one for one in wanted if blob in one.blobs)
+            lacking = [one for one in of if not has[one.image.target, blob]]
             targets = tuple(dict.fromkeys(one.image.target for one in lacking))
             if targets:
-                yield BlobTransfer(blob, targets, homes.get(blob.digest, ""), tuple(lacking))
+                yield BlobTransfer(blob, targets, homes.get(blob, ""), tuple(lacking))
 
 
 def _count(transfers: Sequence[BlobTransfer], image: PlannedImage) -> int:

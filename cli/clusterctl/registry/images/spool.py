@@ -1,7 +1,9 @@
 """Blobs on their way: a file for each, resumed where it was interrupted, and a journal of what happened.
 
-`HEX.part` is a blob of which so much has come; `HEX` is one that is whole and verified. Whoever is killed in
-the middle leaves a part that the next run continues with; its bytes are hashed again before they count.
+`HEX.SIZE.part` is a blob of which so much has come; `HEX.SIZE` is one that is whole and verified. Whoever is
+killed in the middle leaves a part that the next run continues with; its bytes are hashed again before they
+count. The size is in the name, as manifests of two sources may give a digest different ones: the wrong one
+spoils nothing of the other.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from clusterctl.runs.store import now
 JOURNAL = "journal.jsonl"
 PART = ".part"
 INSTEAD = "Name a directory of your own with --spool"
-# A blob, one on its way, a bundle's note of one, or the journal.
-_OURS = re.compile(r"[0-9a-f]{64}(\.[a-z]+)?|journal\.jsonl")
+# A blob, one on its way, a bundle's note of one, or the journal; earlier versions had no size in names.
+_OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[a-z]+)?|journal\.jsonl")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
 
@@ -44,7 +46,7 @@ class Spool:
         # Set by whoever must end: what is on its way stops at the next piece.
         self.stop = stop or threading.Event()
         self._lock = threading.Lock()
-        self._coming_now: dict[str, Blob] = {}
+        self._coming_now: frozenset[Blob] = frozenset()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -81,34 +83,35 @@ class Spool:
                 if _OURS.fullmatch(path.name) and not (is_ours or stat.S_ISDIR(state.st_mode)):
                     path.unlink()
 
-    def whole(self, digest: str) -> Path:
+    def whole(self, blob: Blob) -> Path:
         """Where a blob lies that is whole."""
-        return self.root / digest.removeprefix("sha256:")
+        return self.root / f"{blob.digest.removeprefix('sha256:')}.{blob.size}"
 
-    def part(self, digest: str) -> Path:
+    def part(self, blob: Blob) -> Path:
         """Where a blob grows."""
-        return self.root / f"{digest.removeprefix('sha256:')}{PART}"
+        return self.root / f"{self.whole(blob).name}{PART}"
 
     def come(self, blob: Blob) -> int:
         """How many of its bytes are here already."""
-        for path in (self.whole(blob.digest), self.part(blob.digest)):
+        for path in (self.whole(blob), self.part(blob)):
             with contextlib.suppress(OSError):
                 return min(path.stat().st_size, blob.size)
         return 0
 
-    def drop(self, digest: str) -> None:
+    def drop(self, blob: Blob) -> None:
         """Forget a blob."""
-        self.whole(digest).unlink(missing_ok=True)
-        self.part(digest).unlink(missing_ok=True)
+        self.whole(blob).unlink(missing_ok=True)
+        self.part(blob).unlink(missing_ok=True)
 
-    def sweep(self, wanted: Collection[str]) -> int:
+    def sweep(self, wanted: Collection[Blob]) -> int:
         """Forget blobs that no image wants any more; how many."""
-        kept = {digest.removeprefix("sha256:") for digest in wanted}
+        kept = {self.whole(blob).name for blob in wanted}
         ours = (path.name for path in self.root.iterdir() if _OURS.fullmatch(path.name))
-        names = {name.removesuffix(PART) for name in ours if name != JOURNAL}
-        for name in names - kept:
-            self.drop(name)
-        return len(names - kept)
+        names = {name.removesuffix(PART) for name in ours if name != JOURNAL} - kept
+        for name in names:
+            (self.root / name).unlink(missing_ok=True)
+            (self.root / f"{name}{PART}").unlink(missing_ok=True)
+        return len(names)
 
     def note(self, event: str, digest: str, **more: Any) -> None:
         """A line in the journal: one write, so that a kill leaves whole lines alone.
@@ -139,8 +142,8 @@ class Spool:
         Raises ClusterctlError (``images.no-space``).
         """
         with self._lock:
-            coming = {**self._coming_now, blob.digest: blob}
-            needed = sum(max(0, one.size - self.come(one)) for one in coming.values())
+            coming = self._coming_now | {blob}
+            needed = sum(max(0, one.size - self.come(one)) for one in coming)
             free = free_on(self.root)
             if free < needed:
                 raise _no_space(needed, free, self.root, "transferred data is kept")
@@ -149,7 +152,7 @@ class Spool:
             yield
         finally:
             with self._lock:
-                self._coming_now = {k: one for k, one in self._coming_now.items() if k != blob.digest}
+                self._coming_now -= {blob}
 
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
         """Have the blob here, whole, verified and on the disk.
@@ -165,9 +168,9 @@ class Spool:
             except RegistryError as error:
                 if last or error.code != "images.corrupt":
                     raise
-        with disk(self.root), self.whole(blob.digest).open("rb") as stream:
+        with disk(self.root), self.whole(blob).open("rb") as stream:
             os.fsync(stream.fileno())
-        return self.whole(blob.digest)
+        return self.whole(blob)
 
     def stream(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
         """The blob's bytes, kept here as they pass; what came before is not asked for again.
@@ -182,8 +185,8 @@ class Spool:
                         yield held
                     held = piece
             finally:
-                if self._is_empty(self.part(blob.digest)):
-                    self.part(blob.digest).unlink()
+                if self._is_empty(self.part(blob)):
+                    self.part(blob).unlink()
         yield held
 
     def _is_empty(self, path: Path) -> bool:
@@ -191,7 +194,7 @@ class Spool:
 
     def _passing(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
         """First what lies here, then what comes; hashed, and compared at the end."""
-        whole, part = self.whole(blob.digest), self.part(blob.digest)
+        whole, part = self.whole(blob), self.part(blob)
         if whole.is_file():
             whole.replace(part)
         with open(part, "ab+", opener=_follow_no_link) as stream:

@@ -25,7 +25,7 @@ class Upstream:
     def __init__(self, opened: Opened, spool: Spool) -> None:
         self._opened = opened
         self._spool = spool
-        self._failed: Counter[tuple[str, str]] = Counter()
+        self._failed: Counter[tuple[Blob, str]] = Counter()
 
     def manifests(self, image: LockedImage) -> list[Manifest]:
         """Asked of its source. Raises RegistryError."""
@@ -44,17 +44,17 @@ class Upstream:
         except ClusterctlError as error:
             self._spool.note("failed", digest, code=error.code, because=error.what)
             # Wrong bytes may have lain here since a power cut: the same source is asked once more for those.
-            self._failed[digest, image.image.source] += 1 if error.code == WRONG else TRIES
+            self._failed[transfer.blob, image.image.source] += 1 if error.code == WRONG else TRIES
             raise BrokenOriginError(error, again=self._tries(transfer) < TRIES) from None
         image.moved += transfer.blob.size - before
 
     def _next(self, transfer: BlobTransfer) -> PlannedImage:
         """The image whose source has failed least; the first of those."""
-        return min(transfer.of, key=lambda one: self._failed[transfer.blob.digest, one.image.source])
+        return min(transfer.of, key=lambda one: self._failed[transfer.blob, one.image.source])
 
     def _tries(self, transfer: BlobTransfer) -> int:
         """How often the best of its sources has failed."""
-        return self._failed[transfer.blob.digest, self._next(transfer).image.source]
+        return self._failed[transfer.blob, self._next(transfer).image.source]
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """What was sent on need lie here no longer."""
@@ -62,4 +62,4 @@ class Upstream:
             self._spool.note("kept", blob.digest)
         else:
             self._spool.note("settled", blob.digest)
-            self._spool.drop(blob.digest)
+            self._spool.drop(blob)

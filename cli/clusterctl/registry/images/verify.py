@@ -9,6 +9,7 @@ from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
 from clusterctl.registry.images.resolve import SURVEY_S, closure
+from clusterctl.registry.images.saved import MAX_LAYER_BYTES
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
@@ -38,21 +39,23 @@ def verify(
     with within(SURVEY_S):
         found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
     whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
-    wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}
+    wanted = {blob: image.target for image, blobs in whole for blob in blobs}
     looks = dict.fromkeys((image.target, blob.digest) for image, blobs in whole for blob in blobs)
     with within(SURVEY_S):
         missing = parallel_map(lambda look: _missing(registry, *look), looks, limit=jobs, stop=stop)
     looked = dict(zip(looks, missing, strict=True))
-    read: dict[str, ExplainedError | None] = {}
+    read: dict[Blob, ExplainedError | None] = {}
     if deep:
-        damages = parallel_map(lambda one: damage(registry, *one), wanted.values(), limit=jobs, stop=stop)
+        damages = parallel_map(
+            lambda blob: damage(registry, wanted[blob], blob), wanted, limit=jobs, stop=stop
+        )
         read = dict(zip(wanted, damages, strict=True))
     outcomes = []
     for image, blobs in zip(images, found, strict=True):
         if isinstance(blobs, ExplainedError):
             outcomes.append(looked_at(image, blobs))
             continue
-        errors = [looked[image.target, blob.digest] or read.get(blob.digest) for blob in blobs]
+        errors = [looked[image.target, blob.digest] or read.get(blob) for blob in blobs]
         outcomes.append(looked_at(image, next((error for error in errors if error is not None), None)))
     return outcomes
 
@@ -80,15 +83,24 @@ def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | 
     """Read all of a blob: what is wrong with it, or None."""
     try:
         found, size = registry.hash_blob(repository, blob)
+        if size > blob.size:  # which of the two is wrong is known at the end of the blob
+            found, size = registry.hash_blob(repository, Blob(blob.digest, MAX_LAYER_BYTES))
     except ExplainedError as error:
         return error
-    if found == blob.digest:
+    if (found, size) == (blob.digest, blob.size):
         return None
-    said = f"more than {blob.size}" if size > blob.size else f"{size} of {blob.size}"
+    where = f"{registry.endpoint.host}: blob {repository}@{blob.digest}"
+    if found == blob.digest:
+        return RegistryError(
+            f"its manifest is wrong: a blob is said to have {blob.size} bytes, and has {size}",
+            code="images.manifest",
+            where=where,
+            hint="No node can pull it, and nothing is damaged: have it pushed again at its source.",
+        )
     return RegistryError(
-        f"a blob of it is damaged: {said} bytes, and their digest is {found}",
+        f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
         code="images.corrupt",
-        where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
+        where=where,
         hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "
         "(registry_data_dir; Harbor: harbor_data_dir/registry), then: clusterctl images mirror --deep",
     )
@@ -108,7 +120,7 @@ def _blobs(image: LockedImage, registry: Registry) -> list[Blob] | ExplainedErro
         return failure
     if error is not None:
         return error
-    return list({blob.digest: blob for manifest in manifests for blob in manifest.blobs}.values())
+    return list(dict.fromkeys(blob for manifest in manifests for blob in manifest.blobs))
 
 
 def _missing(registry: Registry, repository: str, digest: str) -> ExplainedError | None:

@@ -66,7 +66,7 @@ class Manifest:
     def blobs(self) -> tuple[Blob, ...]:
         """Configuration and layers, each once."""
         both = (*((self.config,) if self.config else ()), *self.layers)
-        return tuple({blob.digest: blob for blob in both}.values())
+        return tuple(dict.fromkeys(both))
 
 
 def digest_of(raw: bytes) -> str:

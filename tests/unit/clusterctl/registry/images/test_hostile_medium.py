@@ -35,6 +35,7 @@ from clusterctl.registry.images.trees import Tree
 from clusterctl.registry.images.unbundling import check, put_files
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.retry import RetryPolicy
 
 NOBODY = 65534
@@ -240,7 +241,9 @@ def test_what_is_whole_does_not_come_again_and_the_bytes_of_the_index_are_those_
 def test_nothing_is_written_through_a_link_that_lay_there(kind: str, source: Source, tmp_path: Path) -> None:
     usb = tmp_path / "usb"
     (usb / INCOMING).mkdir(parents=True)
-    names = [source.top.digest[7:], f"{sha256(LAYER)}.part", sha256(CONFIG), JOURNAL]
+    top, layer = Blob(source.top.digest, len(source.top.raw)), source.top.layers[0]
+    spool = Spool(usb / INCOMING)
+    names = [spool.whole(top).name, spool.part(layer).name, spool.whole(source.top.blobs[0]).name, JOURNAL]
     for name in names:
         (tmp_path / name).write_text("mine")
         link = usb / INCOMING / name
@@ -257,7 +260,7 @@ def test_a_part_on_its_way_is_no_link_also_where_one_is_made_meanwhile(
     mine.write_text("mine")
     blob = source.top.layers[0]
     with spool.held():
-        spool.part(blob.digest).symlink_to(mine)
+        spool.part(blob).symlink_to(mine)
         with pytest.raises((ClusterctlError, RegistryError)) as refused:
             spool.fetch(source, "t/one", blob)  # type: ignore[arg-type]
     assert refused.value.code == "cluster.state-not-writable"
@@ -578,7 +581,7 @@ def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_again(
 ) -> None:
     usb = tmp_path / "usb"
     (usb / INCOMING).mkdir(parents=True)
-    part = usb / INCOMING / f"{sha256(LAYER)}.part"
+    part = Spool(usb / INCOMING).part(source.top.layers[0])
     part.write_bytes(LAYER[:4])
     part.chmod(0o666)
     descriptor = os.open(part, os.O_RDWR)  # of the other user

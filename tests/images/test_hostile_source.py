@@ -1,0 +1,84 @@
+"""A source says of its own images what it likes: images of other sources are none the worse for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.memory_registry import MemoryRegistry, memory_registry
+from tests.support.registries import Made, Running, bytes_of, cluster_directory, put_image
+
+from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.manifest import Manifest
+
+from .driving import MB, call, good, mirror, records
+
+CONFIG = b'{"os":"linux","architecture":"amd64"}'
+
+
+def put_lie(source: MemoryRegistry, layer: str, size: int, content: bytes = b"") -> Manifest:
+    """An image with this layer, said to be of this size; ``content`` is what the source gives of it."""
+    source.put_blob("t/bad", CONFIG)
+    source.put_blob("t/bad", content, layer)
+    said = {
+        "schemaVersion": 2, "mediaType": manifest.OCI_MANIFEST,
+        "config": {"mediaType": "c", "digest": manifest.digest_of(CONFIG), "size": len(CONFIG)},
+        "layers": [{"mediaType": "l", "digest": layer, "size": size}],
+    }  # fmt: skip
+    top = manifest.read(json.dumps(said).encode(), manifest.OCI_MANIFEST, "test")
+    source.put_manifest("t/bad", top, "1")
+    return top
+
+
+def locked_site(root: Path, hostile: MemoryRegistry, honest: Running) -> Path:
+    sources = {"bad": hostile.host, "good": honest.host}
+    cluster_directory(
+        root, [{"source": f"http://{host}/t/{n}:1", "target": f"m/{n}"} for n, host in sources.items()]
+    )
+    good(call(root, "lock"))
+    return root
+
+
+def made_at(source: Running) -> tuple[Made, bytes]:
+    layer = bytes_of("shared", MB)
+    return put_image(source.host, "t/good", "1", [layer]), layer
+
+
+def states(lines: list[dict]) -> dict[str, tuple[str, str | None]]:
+    return {one["name"]: (one["state"], one.get("code")) for one in lines if one["type"] == "image"}
+
+
+def test_a_wrong_size_of_a_layer_fails_only_the_image_whose_source_says_it(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    made, layer = made_at(source)
+    with memory_registry() as hostile:
+        put_lie(hostile, made.layers[0].digest, 5, layer)
+        root = locked_site(tmp_path / "site", hostile, source)
+        done = mirror(root, destination)
+        assert done.return_value == 1
+        assert states(records(done)) == {"bad": ("failed", "images.corrupt"), "good": ("copied", None)}
+        (failed,) = [one for one in records(done) if one.get("code")]
+        assert hostile.host in failed["where"]
+        bundle = call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
+        assert states(records(bundle)) == {"bad": ("failed", "images.corrupt"), "good": ("copied", None)}
+
+
+def test_a_wrong_size_of_a_layer_makes_no_other_image_damaged(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    made, layer = made_at(source)
+    with memory_registry() as hostile:
+        lie = put_lie(hostile, made.layers[0].digest, 5, layer)
+        root = locked_site(tmp_path / "site", hostile, source)
+        mirror(root, destination)
+        with destination.client() as client:  # as it stands where it was written before the layer was missing
+            for blob, content in zip(lie.blobs, (CONFIG, layer), strict=True):
+                true = manifest.Blob(blob.digest, len(content))
+                client.put_blob("m/bad", true, lambda content=content: iter([content]))
+            client.put_manifest("m/bad", lie, "1")
+        for command in ("verify", "mirror"):
+            done = call(root, "images", command, "--deep", "--to", f"http://{destination.host}", "--json")
+            assert states(records(done)) == {"bad": ("failed", "images.manifest"), "good": ("there", None)}
+            (failed,) = [one for one in records(done) if one.get("code")]
+            assert "said to have 5 bytes, and has 1048576" in failed["what"]
