@@ -11,6 +11,7 @@ import shutil
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -24,9 +25,10 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept imp
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
+    MAKER,
+    directory_below,
     open_below,
     replacing_below,
-    sha256_below,
     sha256_of_stream,
 )
 
@@ -51,8 +53,10 @@ def copy_tree(
     """Copy what is kept of a data volume, by path. Raises OSError.
 
     What an earlier pass (``first``) has is not read again unless the live file changed since; what went
-    meanwhile goes from the target too. A blob that an earlier backup (``before``) has is linked to.
+    meanwhile goes from the target too. A blob that an earlier backup (``before``) has is linked to. Nothing
+    is written through a link in the target, or in its place.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     first = first or {}
     known = {one.path: one for one in read_files(before)} if before else {}
     found = {}
@@ -69,7 +73,8 @@ def copy_tree(
             if path.exists():
                 raise
     for gone in first.keys() - found.keys():
-        (target / gone).unlink(missing_ok=True)
+        with _directory_of(target, gone) as place, suppress(FileNotFoundError):
+            os.unlink(Path(gone).name, dir_fd=place)
     return found
 
 
@@ -85,17 +90,20 @@ def damaged(copied: Mapping[str, Copied]) -> list[str]:
 
 def can_link(directory: Path) -> bool:
     """Whether files there can have a second name: else an earlier backup saves no space. Raises OSError."""
-    one, two = directory / ".link.one", directory / ".link.two"
-    try:
-        one.touch()
-        os.link(one, two)
-    except OSError as error:
-        if error.errno not in UNLINKABLE:
-            raise
-        return False
-    finally:
-        one.unlink(missing_ok=True)
-        two.unlink(missing_ok=True)
+    one = f".link.{os.urandom(8).hex()}"
+    two = f"{one}.two"
+    with directory_below(directory, ()) as place:
+        os.close(os.open(one, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=place))
+        try:
+            os.link(one, two, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in UNLINKABLE:
+                raise
+            return False
+        finally:
+            for name in (one, two):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=place)
     return True
 
 
@@ -128,45 +136,56 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 def _copy(source: Path, inside: str, target: Path, good: Path | None) -> Copied:
     """One file; ``good`` is an earlier backup with the very content that this blob is named by."""
-    place = target / inside
     # Harbor's containers may write there: a directory may have become a link since it was listed.
     with open_below(source, inside) as stream:
         status = os.fstat(stream.fileno())
         settled = time.time_ns() - status.st_ctime_ns > UNSETTLED_NS
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        name = Path(inside).parent.name
         # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
-        if good and sha256_below(good / DATA, inside) == name:
-            live, content = sha256_of_stream(stream), name
-            _link(good / DATA / inside, place)
+        size = _link_to(good, inside, target) if good else None
+        if size is None:
+            live, size = _copy_stream(stream, inside, target)
+            content = live
         else:
-            live = content = _copy_stream(stream, place)
-    mode = stat.S_IMODE(status.st_mode)
-    kept = Kept(inside, place.stat().st_size, content, mode, status.st_uid, status.st_gid)
+            live, content = sha256_of_stream(stream), Path(inside).parent.name
+    kept = Kept(inside, size, content, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
     return Copied(kept, _stamp(status) if settled else (), live)
 
 
-def _link(source: Path, target: Path) -> None:
+def _directory_of(target: Path, inside: str) -> AbstractContextManager[int]:
+    """Where a file of the target lies, made if it is missing."""
+    return directory_below(target.parent, [target.name, *Path(inside).parts[:-1]], MAKER)
+
+
+def _link_to(good: Path, inside: str, target: Path) -> int | None:
+    """Have the blob of an earlier backup here: its size, or None if its content is not what its name says."""
+    name = Path(inside).name
     try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in UNLINKABLE:
-            raise
-        with source.open("rb") as stream:
-            _copy_stream(stream, target)
+        source = open_below(good / DATA, inside)
+    except OSError:
+        return None
+    with source, _directory_of(target, inside) as place:
+        if sha256_of_stream(source) != Path(inside).parent.name:
+            return None
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=place)
+        try:
+            # The very file that was read, whatever has been put in its place.
+            os.link(f"/proc/self/fd/{source.fileno()}", name, dst_dir_fd=place)
+        except OSError as error:
+            if error.errno not in UNLINKABLE:
+                raise
+            source.seek(0)
+            _copy_stream(source, inside, target)
+        return os.fstat(source.fileno()).st_size
 
 
-def _copy_stream(reading: BinaryIO, target: Path) -> str:
-    """Copy, and hash on the way; root's alone."""
-    found = hashlib.sha256()
-    with open(target, "xb", opener=private) as writing:
+def _copy_stream(reading: BinaryIO, inside: str, target: Path) -> tuple[str, int]:
+    """Copy, and hash on the way; root's alone. Returns the SHA-256, and the size."""
+    found, size = hashlib.sha256(), 0
+    with replacing_below(
+        target.parent, f"{target.name}/{inside}", 0o600, owner=MAKER, makers=MAKER
+    ) as writing:
         while chunk := reading.read(CHUNK):
             found.update(chunk)
-            writing.write(chunk)
-    return found.hexdigest()
-
-
-def private(path: str, flags: int) -> int:
-    """Open a file that is made for its owner alone; for `open`."""
-    return os.open(path, flags, 0o600)
+            size += writing.write(chunk)
+    return found.hexdigest(), size

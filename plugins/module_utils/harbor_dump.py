@@ -11,7 +11,12 @@ from pathlib import Path
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import Streamed, streaming
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import whole_dump
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    CHUNK,
+    MAKER,
+    open_below,
+    replacing_below,
+)
 
 DUMP_S = 4 * 3600.0
 LOAD_S = 4 * 3600.0
@@ -29,7 +34,11 @@ class DumpError(Exception):
 
 def dump(target: Path, seconds: float = DUMP_S) -> None:
     """The database as SQL, packed. Raises DumpError where the dump is not whole after ``seconds``."""
-    with gzip.open(target, "wb", compresslevel=3) as packed, streaming(DUMP, seconds, reads=True) as run:
+    with (
+        replacing_below(target.parent, target.name, 0o600, owner=MAKER, makers=MAKER) as stream,
+        gzip.open(stream, "wb", compresslevel=3) as packed,
+        streaming(DUMP, seconds, reads=True) as run,
+    ):
         shutil.copyfileobj(run.pipe, packed, CHUNK)
     _require(run, seconds, "dumped", "could not be dumped")
     if not whole_dump(target):
@@ -39,7 +48,8 @@ def dump(target: Path, seconds: float = DUMP_S) -> None:
 def load(source: Path, seconds: float = LOAD_S) -> None:
     """Load a dump in one transaction: all of it, or nothing. Raises DumpError, OSError or EOFError."""
     with (
-        gzip.open(source, "rb") as packed,
+        open_below(source.parent, source.name) as stream,
+        gzip.open(stream, "rb") as packed,
         streaming(LOAD, seconds, reads=False) as run,
         suppress(BrokenPipeError),  # it says why on standard error
     ):

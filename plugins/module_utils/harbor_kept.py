@@ -11,16 +11,17 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
+    MAKER,
     open_below,
+    replacing_below,
     sha256_below,
-    sha256_of,
     sha256_of_stream,
 )
 
@@ -102,7 +103,13 @@ def damaged(files: list[Kept]) -> list[str]:
 def write_files(backup: Path, files: list[Kept]) -> None:
     """The list of what was kept."""
     lines = (json.dumps(asdict(one), sort_keys=True) for one in files)
-    (backup / FILES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_file(backup, FILES, (f"{line}\n".encode() for line in lines))
+
+
+def write_file(backup: Path, name: str, content: Iterable[bytes]) -> None:
+    """A file of a backup, through no link: others may write where backups lie."""
+    with replacing_below(backup, name, 0o600, owner=MAKER, makers=MAKER) as stream:
+        stream.writelines(content)
 
 
 def read_files(backup: Path) -> list[Kept]:
@@ -145,15 +152,14 @@ def _read_kept(found: Any) -> Kept:
 
 def write_manifest(backup: Path, record: dict[str, Any]) -> None:
     """Seal a backup: from here on every change of it is found."""
-    dump = backup / DUMP
     sealed = {
         **record,
         "schema": SCHEMA,
-        "files_sha256": sha256_of(backup / FILES),
-        "database_sha256": sha256_of(dump) if dump.is_file() else "",
+        "files_sha256": sha256_below(backup, FILES),
+        "database_sha256": sha256_below(backup, DUMP),
     }
     text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
-    (backup / MANIFEST).write_text(text, encoding="utf-8")
+    write_file(backup, MANIFEST, [text.encode()])
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 CHUNK = 1 << 20
+# An owner: whoever makes the file.
+MAKER = (-1, -1)
 
 
 def read_file(path: Path) -> str:
@@ -53,7 +55,7 @@ def open_below(root: Path, inside: str) -> BinaryIO:
     """
     *above, name = Path(inside).parts
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    with _directory_below(root, above) as place:
+    with directory_below(root, above) as place:
         stream = os.fdopen(os.open(name, flags, dir_fd=place), "rb")
     if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return stream
@@ -73,7 +75,7 @@ def replacing_below(
     # Of no other file's name, nor longer than it: who may write there chooses those.
     temporary = f".clusterctl.{os.urandom(8).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _directory_below(root, above, makers) as place:
+    with directory_below(root, above, makers) as place:
         try:
             with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=place), "wb") as stream:
                 yield stream
@@ -88,8 +90,11 @@ def replacing_below(
 
 
 @contextmanager
-def _directory_below(root: Path, parts: Sequence[str], owner: tuple[int, int] | None = None) -> Iterator[int]:
-    """A directory as a descriptor, which stays what it is whatever is put in its place; made for an owner."""
+def directory_below(root: Path, parts: Sequence[str], owner: tuple[int, int] | None = None) -> Iterator[int]:
+    """A directory as a descriptor, which stays what it is whatever is put in its place; made for an owner.
+
+    Raises OSError, also where a part is a link.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     place = os.open(root, flags)
     try:
@@ -107,6 +112,16 @@ def _directory_below(root: Path, parts: Sequence[str], owner: tuple[int, int] | 
         yield place
     finally:
         os.close(place)
+
+
+@contextmanager
+def pinned(directory: Path) -> Iterator[Path]:
+    """A path that leads to this very directory, which is no link, whatever is put in its place meanwhile."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def free_bytes(path: Path) -> int:

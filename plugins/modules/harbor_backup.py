@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -27,7 +26,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host imp
     read_record,
     why_half_restored,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    free_bytes,
+    pinned,
+    replace_file,
+)
 
 DOCUMENTATION = r"""
 module: harbor_backup
@@ -167,7 +170,7 @@ def require_installed(directory: str) -> dict[str, Any]:
 def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     """Take a backup and verify it. Raises BackupError, DumpError, HarborError or OSError."""
     options = module.params
-    record = require_installed(options["directory"])
+    require_installed(options["directory"])
     data, directory = Path(options["data_dir"]), Path(options["backup_dir"])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.prune(directory, 0)
@@ -177,17 +180,31 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     backup = directory / f"{name}{kept.PARTIAL}"
     backup.mkdir(mode=0o700)
-    first = harbor_copy.copy_tree(data, backup / kept.DATA, before)
+    # Others may write in the directory of backups, and exchange this one while Harbor is copied.
+    with pinned(backup) as place:
+        answer, copied = write_backup(options, harbor, name, place, before)
+    if found := kept.wrong(backup):
+        raise BackupError(f"verification failed: {'; '.join(found[:3])}")
+    backup.rename(directory / name)
+    return {**answer, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
+            "removed": kept.prune(directory, options["keep"])}  # fmt: skip
+
+
+def write_backup(
+    options: dict[str, Any], harbor: Harbor, name: str, place: Path, before: Path | None
+) -> tuple[dict[str, Any], dict[str, harbor_copy.Copied]]:
+    """Write all of a backup but its name; what is said of it, and its files. Raises as take does."""
+    record, data = read_record(options["directory"]), Path(options["data_dir"])
+    first = harbor_copy.copy_tree(data, place / kept.DATA, before)
     began = time.monotonic()
     with read_only(harbor, options["directory"], options["insist_s"]) as was_read_only:
         if options["database"] == "own":
-            dump(backup / kept.DUMP)
-        copied = harbor_copy.copy_tree(data, backup / kept.DATA, before, first)
+            dump(place / kept.DUMP)
+        copied = harbor_copy.copy_tree(data, place / kept.DATA, before, first)
     files = [one.kept for one in copied.values()]
     seconds = round(time.monotonic() - began, 1)
-    kept.write_files(backup, files)
-    shutil.copyfile(Path(record["release"]) / "harbor.yml", backup / "harbor.yml")
-    (backup / "harbor.yml").chmod(0o600)
+    kept.write_files(place, files)
+    kept.write_file(place, "harbor.yml", [(Path(record["release"]) / "harbor.yml").read_bytes()])
     answer = {
         "version": record["version"],
         "created": name,
@@ -199,12 +216,8 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
         # The dump was made of a read-only Harbor: whoever restores it needs what was before.
         "read_only_before": was_read_only,
     }
-    kept.write_manifest(backup, answer)
-    if found := kept.wrong(backup):
-        raise BackupError(f"verification failed: {'; '.join(found[:3])}")
-    backup.rename(directory / name)
-    return {**answer, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
-            "removed": kept.prune(directory, options["keep"])}  # fmt: skip
+    kept.write_manifest(place, answer)
+    return answer, copied
 
 
 def verify(module: AnsibleModule) -> dict[str, Any]:

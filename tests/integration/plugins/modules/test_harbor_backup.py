@@ -201,6 +201,30 @@ def test_a_disk_that_is_too_small_is_refused_before_harbor_is_read_only(
     assert harbor.history == []
 
 
+def test_nothing_is_written_into_a_directory_that_took_the_place_of_the_backup_meanwhile(
+    harbor: Played, tmp_path: Path
+) -> None:
+    """Who may write the directory of backups waits for one, and puts its own in its place."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    docker = harbor.root / "bin/docker"
+    docker.write_text(
+        docker.read_text(encoding="utf-8").replace(
+            "*pg_dump*)",
+            f"*pg_dump*) set -- {harbor.backups}/*.partial; mv $1 {harbor.backups}/away; mkdir $1;"
+            f" ln -s {elsewhere} $1/data; echo mine >$1/harbor.yml; chmod 666 $1/harbor.yml;",
+        ),
+        encoding="utf-8",
+    )
+    answer = harbor.backup()
+    assert "verification failed" in answer["msg"]
+    (partial,) = harbor.backups.glob("*.partial")
+    assert (partial / "harbor.yml").read_text(encoding="utf-8") == "mine\n"
+    assert sorted(path.name for path in partial.iterdir()) == ["data", "harbor.yml"]
+    assert list(elsewhere.iterdir()) == []
+    assert (harbor.backups / "away" / kept.DUMP).is_file()
+
+
 def test_check_mode_takes_nothing(harbor: Played) -> None:
     assert harbor.backup(check=True)["changed"] is True
     assert not harbor.backups.exists()

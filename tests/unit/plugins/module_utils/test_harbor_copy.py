@@ -153,7 +153,7 @@ def test_a_rotten_copy_of_an_earlier_backup_is_not_linked_to(
 def test_where_files_cannot_be_linked_they_are_copied(
     volume: Volume, why: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(why, os.strerror(why))
 
     layer = volume.blob(b"a layer")
@@ -273,6 +273,34 @@ def test_a_directory_that_became_a_link_since_it_was_listed_is_not_followed(
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         harbor_copy.copy_tree(data, tmp_path / "backup", None)
     assert not list((tmp_path / "backup").rglob("shadow"))
+
+
+@pytest.mark.parametrize("name", [".", "secret", "secret/keys"])
+def test_nothing_is_written_through_a_link_in_the_place_of_a_directory_of_a_backup(
+    volume: Volume, name: str
+) -> None:
+    """Others may write where backups lie, as who has the disk that is mounted there."""
+    target, elsewhere = volume.root / "backup" / kept.DATA, volume.root / "elsewhere"
+    elsewhere.mkdir()
+    link = target / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        harbor_copy.copy_tree(volume.data, target, None)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_link_in_the_place_of_a_file_of_a_backup_is_replaced(volume: Volume) -> None:
+    victim, root = volume.root / "victim", volume.root / "backup"
+    victim.write_text("the host's")
+    names = [f"{kept.DATA}/{kept.KEY_FILE}", kept.FILES, kept.MANIFEST]
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(victim)
+    volume.copy("backup")
+    kept.write_manifest(root, {"database": "none"})
+    assert victim.read_text() == "the host's"
+    assert not [name for name in names if (root / name).is_symlink()]
 
 
 def altered(volume: Volume, **more: object) -> Path:
