@@ -174,7 +174,7 @@ def _plan(text: str) -> None:
     parts = [{"header": text, "prepared": text}, {"header": text, "before": text, "after": f"{text}\nx\n"}]
     one = HostRecord("gpu01", changes=[text], diffs=[(text, part) for part in parts])
     tables.show(tables.planned({"gpu01": one, "gpu02": HostRecord("gpu02")}))
-    console.emit({"type": "change", "diff": [tables.diff_text(part) for part in parts]})
+    console.emit({"type": "change", "diff": [text for _, text in tables.diff_texts(one)]})
     for wave in _pulled(text):
         console.RESULTS.print(f"images, {pulls.predicted(wave)}", soft_wrap=True)
 

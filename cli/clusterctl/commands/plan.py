@@ -74,8 +74,9 @@ def run(
         anchored_store(chosen.inventory).finish(session.run, code, summary)
     if as_json:
         for one in outcome.records.values():
+            texts = tables.diff_texts(one)
             for change in dict.fromkeys(one.changes):
-                diffs = [tables.diff_text(part) for title, part in one.diffs if title == change]
+                diffs = [text for title, text in texts if title == change]
                 console.emit({"type": "change", "host": one.name, "task": change, "diff": diffs})
         console.emit(summary)
         return code

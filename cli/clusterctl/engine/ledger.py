@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -23,6 +23,10 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.failure import Failure, failure_of, title_of
 from clusterctl.engine.failure_kinds import UNREADABLE
+
+# Characters of the diffs of one host, in all tasks together; a part counts as some more than it has.
+MAX_DIFFS = 1_000_000
+PART_OF_DIFF = 100
 
 
 class HostState(StrEnum):
@@ -66,7 +70,18 @@ class HostRecord:
     facts: dict[str, Any] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
     diffs: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    diff_room: int = MAX_DIFFS
     jobs: dict[str, JobStarted] = field(default_factory=dict)
+
+    def add_diffs(self, title: str, parts: Sequence[Mapping[str, str]]) -> None:
+        """Keep what would change as far as there is room, and count the rest."""
+        for number, part in enumerate(parts):
+            size = PART_OF_DIFF + sum(map(len, part.values()))
+            if size > self.diff_room:
+                self.diffs.append((title, {"prepared": f"[{len(parts) - number} more parts]"}))
+                return
+            self.diff_room -= size
+            self.diffs.append((title, part))
 
     @property
     def running(self) -> bool:
@@ -113,8 +128,7 @@ class Ledger:
             case JobFinished(host=host) if host in self.hosts:
                 self.hosts[host].jobs.pop(event.job_id, None)
             case Diff(host=host) if host in self.hosts:
-                title = title_of(self.tasks.get(event.task_id))
-                self.hosts[host].diffs += [(title, part) for part in event.parts]
+                self.hosts[host].add_diffs(title_of(self.tasks.get(event.task_id)), event.parts)
             case Stats():
                 self._stats(event)
             case _:

@@ -20,6 +20,8 @@ from clusterctl.rollout.site import NOT_STARTED, SiteOutcome
 
 STYLES = {PreflightSeverity.ERROR: "red", PreflightSeverity.WARNING: "yellow", PreflightSeverity.INFO: "dim"}
 DIFF_LINES = 30
+# Of one host: lines before times lines after, over all parts. To compare takes up to the cube of the lines.
+MAX_COMPARED = 2_000_000
 WIDTH_OF_FILES = 160
 # More hosts than this are a table that is too long to read.
 ROWS_FOR_EACH = 16
@@ -112,8 +114,7 @@ def planned(records: Mapping[str, HostRecord]) -> RenderableType:
     """What would change: hosts that would change alike are told together."""
     alike: dict[tuple[Any, ...], list[HostRecord]] = {}
     for one in records.values():
-        diffs = tuple((title, diff_text(part)) for title, part in one.diffs)
-        alike.setdefault((tuple(one.changes), diffs), []).append(one)
+        alike.setdefault((tuple(one.changes), diff_texts(one)), []).append(one)
     parts: list[RenderableType] = []
     for (changes, diffs), group in alike.items():
         hosts = format_hosts(one.name for one in group)
@@ -128,18 +129,27 @@ def planned(records: Mapping[str, HostRecord]) -> RenderableType:
     return Group(*parts)
 
 
-def diff_text(part: Mapping[str, str]) -> str:
-    """One part of a diff as unified text without its two headline lines, cut at DIFF_LINES lines."""
-    if "prepared" in part:
-        lines = part["prepared"].splitlines()
-    else:
-        before, after = part.get("before", "").splitlines(), part.get("after", "").splitlines()
-        lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
-    if part.get("header"):
-        lines = [part["header"], *lines]
-    if len(lines) > DIFF_LINES:
-        lines = [*lines[:DIFF_LINES], f"[{len(lines) - DIFF_LINES} more lines]"]
-    return "\n".join(lines)
+def diff_texts(one: HostRecord) -> tuple[tuple[str, str], ...]:
+    """What would change on a host: each part with the title of its task, cut at DIFF_LINES lines.
+
+    What a host says in excess of MAX_COMPARED is counted and not compared.
+    """
+    texts, left = [], MAX_COMPARED
+    for title, part in one.diffs:
+        before, after = (part.get(side, "").splitlines() for side in ("before", "after"))
+        if "prepared" in part:
+            lines = part["prepared"].splitlines()
+        elif (size := len(before) * len(after)) <= left:
+            left -= size
+            lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]  # without its headlines
+        else:
+            lines = [f"[too long to compare: {len(before)} lines before, {len(after)} after]"]
+        if part.get("header"):
+            lines = [part["header"], *lines]
+        if len(lines) > DIFF_LINES:
+            lines = [*lines[:DIFF_LINES], f"[{len(lines) - DIFF_LINES} more lines]"]
+        texts.append((title, "\n".join(lines)))
+    return tuple(texts)
 
 
 def _coloured(line: str) -> Text:
