@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
 import json
 import os
 import resource
@@ -14,12 +15,14 @@ import signal
 import time
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.executor.stats import AggregateStats
 from ansible.executor.task_queue_manager import FinalQueue
+from ansible.plugins import callback as ansible_callback
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
@@ -43,6 +46,8 @@ CODE_OF_TASK = "clusterctl_failure_code"
 DIFF_LIMIT = 64_000
 # Of all parts of one diff: what comes after them is counted, not shown.
 DIFFS_LIMIT = 1_000_000
+# Of one result: lines before times lines after. To compare takes up to the cube of the lines.
+MAX_COMPARED = 1_000_000
 # Of what a module of ours says to clusterctl, as JSON.
 REPORT_LIMIT = 1_000_000
 # Of what a program on a host prints for one task. Facts have some hundred thousand characters.
@@ -64,6 +69,27 @@ def ignore_statistics() -> None:
     if listed := getattr(constants, "INTERNAL_RESULT_KEYS", None):
         constants.INTERNAL_RESULT_KEYS = (*listed, "ansible_stats")
     AggregateStats.set_custom_stats = AggregateStats.update_custom_stats = lambda *_args: None
+
+
+def bound_diffs() -> None:
+    """Compare no more lines than files have: Ansible does so in its main process, for `ansible.log`."""
+    get_diff = CallbackBase._get_diff
+
+    def get_bounded(callback: CallbackBase, parts: Any) -> str:
+        left = MAX_COMPARED
+
+        def unified_diff(before: list[str], after: list[str], **options: Any) -> list[str]:
+            nonlocal left
+            left -= len(before) * len(after)
+            if left < 0:
+                return [f"too long to compare: {len(before)} lines before, {len(after)} after\n"]
+            return list(difflib.unified_diff(before, after, **options))
+
+        ansible_callback.difflib = SimpleNamespace(unified_diff=unified_diff)
+        found: str = get_diff(callback, parts)
+        return found
+
+    CallbackBase._get_diff = get_bounded
 
 
 def halve_memory() -> None:
@@ -223,6 +249,7 @@ class CallbackModule(CallbackBase):
             self.disabled = True
             return
         ignore_statistics()
+        bound_diffs()
         # The process of one host's task has half of the memory: what it can read, this one can copy.
         os.register_at_fork(after_in_child=bound_worker)
         self._descriptor = int(descriptor)

@@ -162,3 +162,14 @@ def test_no_statistics_of_a_host_are_added_up(sent):
         stats.update_custom_stats("x", value)
         stats.set_custom_stats("x", value, "gpu01")
     assert not stats.custom
+
+
+def test_ansible_compares_no_more_lines_of_a_result_than_files_have(sent):
+    """It does so in its main process, for all hosts, and that takes up to the cube of the lines."""
+    callback, _ = sent
+    few, many = ({"before": "old\n" * count, "after": "new\n" * count} for count in (500, 900))
+    assert callback._get_diff(few).count("+new") == 500
+    found = callback._get_diff([few, many, {"prepared": "as it is"}])
+    assert "too long to compare: 900 lines before, 900 after\n" in found
+    assert (found.count("+new"), found.endswith("as it is")) == (500, True)
+    assert callback._get_diff({"before": "", "after": "new\n" * 5000}).count("+new") == 5000
