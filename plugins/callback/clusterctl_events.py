@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import time
+from collections import Counter
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,8 @@ DIFFS_LIMIT = 1_000_000
 MAX_COMPARED = 1_000_000
 # Of what a module of ours says to clusterctl, as JSON.
 REPORT_LIMIT = 1_000_000
+# Of all that one host says so in a playbook: clusterctl keeps it until the end.
+REPORTS_LIMIT = 10_000_000
 # Of what a program on a host prints for one task. Facts have some hundred thousand characters.
 OUTPUT_LIMIT = 2_000_000
 # Of a whole result on its way to the main process: what was printed, in lines as well.
@@ -182,17 +185,6 @@ def summarize(result: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def report_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What a module of ours says to clusterctl. Raises ValueError where that is too long."""
-    report = result.get("clusterctl")
-    if not isinstance(report, dict):
-        return {}
-    size = len(json.dumps(report, default=str))
-    if size > REPORT_LIMIT:
-        raise ValueError(f"it has {size} characters, and at most {REPORT_LIMIT} are read")
-    return {"clusterctl": report}
-
-
 def failed_items(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Label and message of each failed item of a loop; from Ansible 2.21 on none has the key `failed`."""
     items = [item for item in result.get("results") or [] if isinstance(item, dict)]
@@ -253,6 +245,7 @@ class CallbackModule(CallbackBase):
         # The process of one host's task has half of the memory: what it can read, this one can copy.
         os.register_at_fork(after_in_child=bound_worker)
         self._descriptor = int(descriptor)
+        self._reported: Counter[str] = Counter()
         os.set_inheritable(self._descriptor, False)
         self._die_with_parent()
 
@@ -264,6 +257,19 @@ class CallbackModule(CallbackBase):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if parent.isdigit() and os.getppid() != int(parent):
             raise KeyboardInterrupt
+
+    def _report(self, host: str, result: dict[str, Any]) -> dict[str, Any]:
+        """What a module of ours says to clusterctl. Raises ValueError where that is too long."""
+        report = result.get("clusterctl")
+        if not isinstance(report, dict):
+            return {}
+        size = len(json.dumps(report, default=str))
+        if size > REPORT_LIMIT:
+            raise ValueError(f"it has {size} characters, and at most {REPORT_LIMIT} are read")
+        self._reported[host] += size
+        if self._reported[host] > REPORTS_LIMIT:
+            raise ValueError(f"more than {REPORTS_LIMIT} characters of reports in one playbook")
+        return {"clusterctl": report}
 
     def _send(self, event: str, **fields: Any) -> None:
         record = {"event": event, "at": round(time.time(), 3), **fields}
@@ -346,7 +352,7 @@ class CallbackModule(CallbackBase):
             self._job(result, data, status)
             kept |= self._kept(task, data, status)
             # Last: a report that is too long takes no cause with it.
-            kept |= report_of(data) if status != "skipped" else {}
+            kept |= self._report(fields["host"], data) if status != "skipped" else {}
         except UNREADABLE as error:
             kept["unreadable"] = clip(str(error))
         self._send("result", **fields, **kept)
@@ -381,7 +387,7 @@ class CallbackModule(CallbackBase):
             return
         try:
             self._job(result, data, status)
-            kept = {"label": label_of(data), **report_of(data)}
+            kept = {"label": label_of(data), **self._report(fields["host"], data)}
         except UNREADABLE as error:
             kept = {"unreadable": clip(str(error))}
         self._send("item", **fields, **kept)

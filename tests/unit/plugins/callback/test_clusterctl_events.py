@@ -9,6 +9,7 @@ import pytest
 from ansible.executor.stats import AggregateStats
 from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events import (
     DIFFS_LIMIT,
+    REPORTS_LIMIT,
     CallbackModule,
 )
 
@@ -173,3 +174,19 @@ def test_ansible_compares_no_more_lines_of_a_result_than_files_have(sent):
     assert "too long to compare: 900 lines before, 900 after\n" in found
     assert (found.count("+new"), found.endswith("as it is")) == (500, True)
     assert callback._get_diff({"before": "", "after": "new\n" * 5000}).count("+new") == 5000
+
+
+def test_what_a_host_reports_in_all_its_tasks_is_bounded_and_costs_no_other_host(sent):
+    callback, lines = sent
+    long = {"clusterctl": {"facts": {"a": "x" * 900_000}}}
+    codes = []
+    for _ in range(REPORTS_LIMIT // 900_000 + 1):
+        lines.clear()
+        callback.v2_runner_on_ok(answered(long))
+        codes.append(read_event(b"".join(lines)).code)
+    assert codes == [""] * (len(codes) - 1) + ["task.unreadable"]
+    lines.clear()
+    other = answered(long)
+    other.host.get_name = lambda: "gpu02"
+    callback.v2_runner_on_ok(other)
+    assert read_event(b"".join(lines)).code == ""
