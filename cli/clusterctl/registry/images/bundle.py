@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
@@ -33,7 +34,7 @@ SCHEMA: Literal[1] = 1
 
 # An index says of a file about 300 bytes. What is larger or has more is neither made nor read.
 MAX_INDEX_BYTES, MAX_INDEX_VALUES = 32 << 20, 1_500_000
-MAX_FILES = 100_000
+MAX_FILES = MAX_DIRECTORIES = 100_000
 MAX_IMAGES = 1000
 # Of some hundred images.
 MAX_LOCK = 4 << 20
@@ -252,11 +253,29 @@ def claimed_twice(paths: Sequence[PurePosixPath]) -> PurePosixPath | None:
         if path in seen:
             return path
         seen.add(path)
-    return next((parent for path in paths for parent in path.parents if parent in seen), None)
+    return next((directory for directory in _directories(paths) if directory in seen), None)
+
+
+def needs_too_many_directories(paths: Sequence[PurePosixPath]) -> bool:
+    """Whether the files need more than MAX_DIRECTORIES."""
+    return next(islice(_directories(paths), MAX_DIRECTORIES, None), None) is not None
+
+
+def _directories(paths: Sequence[PurePosixPath]) -> Iterator[PurePosixPath]:
+    """Each directory that the files need, once."""
+    seen: set[PurePosixPath] = set()
+    for path in paths:
+        directory = path.parent
+        while directory not in seen and directory.parts:
+            seen.add(directory)
+            yield directory
+            directory = directory.parent
 
 
 def _require_apart(paths: Sequence[PurePosixPath]) -> None:
-    """Raises ClusterctlError (``images.bundle``) where two files would be put to one place."""
+    """Raises ClusterctlError (``images.bundle``) where files share a place, or need too many."""
+    if needs_too_many_directories(paths):
+        raise _refusal(f"its files need more than {MAX_DIRECTORIES} directories", Path(INDEX))
     if claimed_twice(paths) is not None:
         raise _refusal("two files in it would be put to the same place", Path(INDEX))
 

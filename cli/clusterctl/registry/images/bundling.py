@@ -29,6 +29,7 @@ from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
     INDEX,
+    MAX_DIRECTORIES,
     MAX_FILES,
     MAX_INDEX_BYTES,
     MAX_INDEX_VALUES,
@@ -43,6 +44,7 @@ from clusterctl.registry.images.bundle import (
     Media,
     claimed_twice,
     cut,
+    needs_too_many_directories,
 )
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
@@ -136,7 +138,10 @@ class Bundler:
         files = list(dict.fromkeys(entry for tree in recipe.trees for entry in tree.files()))
         if len(files) > MAX_FILES:
             raise refusal(f"{len(files)} files are too many, at most {MAX_FILES} go along", self.directory)
-        twice = claimed_twice([PurePosixPath(name) for name, _ in files])
+        names = [PurePosixPath(name) for name, _ in files]
+        if needs_too_many_directories(names):
+            raise refusal(f"they lie in more than {MAX_DIRECTORIES} directories", self.directory)
+        twice = claimed_twice(names)
         if twice is not None:
             raise refusal("two of them would be put to the same place; give each tree its own name", twice)
         with within(SURVEY_S):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
@@ -54,7 +55,7 @@ class PlannedImage:
     error: ExplainedError | None = None
     moved: int = 0
 
-    @property
+    @cached_property  # the manifests are known before anybody asks
     def blobs(self) -> dict[Blob, None]:
         """Everything below its manifests. A size is what its source says: it counts for this image alone."""
         return dict.fromkeys(blob for manifest in self.manifests for blob in manifest.blobs)
@@ -158,7 +159,7 @@ def run_plan(
     ExplainedError is that image's failure.
     """
     course = TransferProgress(len(plan.transfers), 0, plan.bytes, 0)
-    lock, left = threading.Lock(), {id(w): _count(plan.transfers, w) for w in plan.wanted}
+    lock, left = threading.Lock(), Counter(id(image) for transfer in plan.transfers for image in transfer.of)
 
     def done(transfer: BlobTransfer) -> list[PlannedImage]:
         with lock:
@@ -242,21 +243,16 @@ def _transfers(
     wanted: Sequence[PlannedImage], has: Mapping[tuple[str, Blob], bool], homes: Mapping[Blob, str]
 ) -> Iterator[BlobTransfer]:
     """In the order of the images, the largest blobs first: the first image is whole early."""
-    done: set[Blob] = set()
+    lacking_it: dict[Blob, list[PlannedImage]] = {}
     for image in wanted:
         for blob in sorted(image.blobs, key=lambda one: -one.size):
-            if blob in done:
-                continue
-            done.add(blob)
-            of = tuple(one for one in wanted if blob in one.blobs)
-            lacking = [one for one in of if not has[one.image.target, blob]]
-            targets = tuple(dict.fromkeys(one.image.target for one in lacking))
-            if targets:
-                yield BlobTransfer(blob, targets, homes.get(blob, ""), tuple(lacking))
-
-
-def _count(transfers: Sequence[BlobTransfer], image: PlannedImage) -> int:
-    return sum(any(one is image for one in transfer.of) for transfer in transfers)
+            lacking = lacking_it.setdefault(blob, [])
+            if not has[image.image.target, blob]:
+                lacking.append(image)
+    for blob, lacking in lacking_it.items():
+        targets = tuple(dict.fromkeys(one.image.target for one in lacking))
+        if targets:
+            yield BlobTransfer(blob, targets, homes.get(blob, ""), tuple(lacking))
 
 
 def _run(transfer: BlobTransfer, origin: Origin, destination: Registry) -> None:

@@ -19,8 +19,10 @@ NO_PLATFORM = "unknown/unknown"
 # Lists within lists, and manifests of one image; no known image comes near.
 MAX_DEPTH = 4
 MAX_MANIFESTS = 1000
-# All of them together are kept until they are written; a real list has some hundred KiB.
-MAX_TOTAL_BYTES = 64 << 20
+# Those of all images are kept until they are written; a real list has some hundred KiB.
+MAX_TOTAL_BYTES = 4 << 20
+# Configurations and layers; Docker makes no image of more than 127, a list has some ten platforms.
+MAX_BLOBS = 5000
 LONGEST_VERSION = 100
 # For all manifests of one image, and for each kind of question about all images: what is there, which blobs.
 DESCRIBE_S, SURVEY_S = 900.0, 1800.0
@@ -86,10 +88,25 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfi
         ) from None
 
 
+class ImageTotals:
+    """What the manifests of one image come to together, whoever brings them."""
+
+    def __init__(self) -> None:
+        self._bytes = self._blobs = 0
+
+    def exceeded_with(self, manifest: Manifest) -> str:
+        """Count one more manifest; the limit that they exceed then, or nothing."""
+        self._bytes += len(manifest.raw)
+        self._blobs += len(manifest.blobs)
+        if self._bytes > MAX_TOTAL_BYTES:
+            return f"{MAX_TOTAL_BYTES >> 20} MiB of manifests"
+        return f"{MAX_BLOBS} blobs" if self._blobs > MAX_BLOBS else ""
+
+
 def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     """The manifest of a digest with all that it lists, each once, children first: as they must be written.
 
-    Within DESCRIBE_S. Raises RegistryError, also (``images.manifest``) for too many, or lists within lists.
+    Within DESCRIBE_S. Raises RegistryError, also (``images.manifest``) for too much, or lists within lists.
     """
     with within(DESCRIBE_S):
         return _closure(registry, repository, digest)
@@ -98,7 +115,7 @@ def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
 def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     asked: set[str] = set()
     found: dict[str, Manifest] = {}
-    total_bytes = 0
+    totals = ImageTotals()
 
     def refusal(digest: str, limit: str) -> RegistryError:
         return RegistryError(
@@ -109,7 +126,6 @@ def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]
         )
 
     def add(digest: str, depth: int) -> None:
-        nonlocal total_bytes
         if digest in asked:
             return
         if depth > MAX_DEPTH:
@@ -118,9 +134,8 @@ def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]
             raise refusal(digest, f"{MAX_MANIFESTS} manifests")
         asked.add(digest)
         top = registry.manifest(repository, digest)
-        total_bytes += len(top.raw)
-        if total_bytes > MAX_TOTAL_BYTES:
-            raise refusal(digest, f"{MAX_TOTAL_BYTES >> 20} MiB of manifests")
+        if limit := totals.exceeded_with(top):
+            raise refusal(digest, limit)
         for child in top.children:
             add(child.digest, depth + 1)
         found[digest] = top

@@ -18,6 +18,7 @@ from clusterctl.cluster.trust import find_objection, require_trusted_place
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
+from clusterctl.registry.images.resolve import ImageTotals
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.errors import stopped
@@ -38,10 +39,12 @@ class BundleOrigin:
     def manifests(self, image: LockedImage) -> list[Manifest]:
         """Read from the bundle. Raises ClusterctlError (``images.bundle-damaged``, ``images.manifest``)."""
         entry = next((one for one in self._bundle.images if one.name == image.name), None)
-        found = []
+        found, totals = [], ImageTotals()
         for one in entry.manifests if entry else ():
             raw = self._media.read(one.item)
             found.append(manifest.read(raw, one.media_type, f"bundle: {image.name}"))
+            if limit := totals.exceeded_with(found[-1]):
+                raise _refusal(f"{image.name} has more than {limit}")
         if not found or found[-1].digest != image.digest:
             raise _lacks(image.name)
         return found
@@ -161,8 +164,12 @@ def check(media: Media, item: Item, stop: threading.Event | None = None) -> Clus
 
 
 def _lacks(name: str) -> ClusterctlError:
+    return _refusal(f"the bundle does not hold all of {name} as its lock says")
+
+
+def _refusal(because: str) -> ClusterctlError:
     return ClusterctlError(
-        f"the bundle does not hold all of {name} as its lock says",
+        because,
         code="images.bundle",
         hint="Make it again where the sources are reached: clusterctl images bundle create",
     )

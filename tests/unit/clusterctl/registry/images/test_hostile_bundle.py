@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images import apt_tree, bundle, bundling, trees
+from clusterctl.registry.images import apt_tree, bundle, bundling, resolve, trees
 from clusterctl.registry.images.bundle import INDEX, PARTS, Bundle, Item, Media
 from clusterctl.registry.images.bundling import Bundler, BundleRecipe
 from clusterctl.registry.images.trees import Tree
-from clusterctl.registry.images.unbundling import check, put_files
-from clusterctl.registry.oci.manifest import LARGEST
+from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
+from clusterctl.registry.oci.manifest import LARGEST, OCI_MANIFEST, digest_of
 
 
 def item(content: bytes) -> dict[str, Any]:
@@ -40,6 +41,13 @@ def made(directory: Path, *files: tuple[str, bytes], **more: Any) -> Media:
     entries = [{"path": path, "item": item(content)} for path, content in files]
     (directory / INDEX).write_text(json.dumps(index(**{"files": entries, **more})))
     return Media([directory])
+
+
+def image_manifest(layer: str) -> bytes:
+    """Of one layer."""
+    config = {"digest": digest_of(b"config"), "size": 6}
+    layers = [{"digest": f"sha256:{layer}", "size": 1}]
+    return json.dumps({"mediaType": OCI_MANIFEST, "config": config, "layers": layers}).encode()
 
 
 def refusal(call: Any) -> ClusterctlError:
@@ -180,6 +188,55 @@ def test_a_manifest_that_is_too_large_is_not_read_into_memory(tmp_path: Path):
     media = made(tmp_path)
     large = Item.model_validate({"sha256": "a" * 64, "size": LARGEST + 1, "parts": []})
     assert refusal(lambda: media.read(large)).code == "images.bundle"
+
+
+@pytest.mark.parametrize("limit", ["MAX_TOTAL_BYTES", "MAX_BLOBS"])
+def test_an_image_whose_manifests_come_to_too_much_is_refused(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    raws = [image_manifest(f"{number:064x}") for number in range(3)]
+    entries = [{"media_type": OCI_MANIFEST, "item": item(raw)} for raw in raws]
+    files = [(f"{number}", raw) for number, raw in enumerate(raws)]
+    media = made(tmp_path, *files, images=[{"name": "x", "manifests": entries}])
+    origin = BundleOrigin(media, media.index())
+    config = LockedBlob(digest=digest_of(b"config"), size=6)
+    top = digest_of(raws[-1])
+    wanted = LockedImage(
+        name="x",
+        source="host/x:1",
+        target="x",
+        digest=top,
+        manifest=top,
+        platforms=(),
+        config=config,
+        layers=(),
+    )
+    most = {"MAX_TOTAL_BYTES": sum(map(len, raws)), "MAX_BLOBS": 6}[limit]
+    monkeypatch.setattr(resolve, limit, most)
+    assert len(origin.manifests(wanted)) == 3
+    monkeypatch.setattr(resolve, limit, most - 1)
+    assert refusal(lambda: origin.manifests(wanted)).code == "images.bundle"
+
+
+def test_directories_without_number_are_neither_made_nor_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    media = made(tmp_path / "bundle", ("a/b/one", b"1"), ("a/b/two", b"2"), ("c/three", b"3"))
+    (tmp_path / "tree" / "b").mkdir(parents=True)
+    (tmp_path / "tree" / "b" / "file").touch()
+    bundler = Bundler(tmp_path / "made", lambda _: pytest.fail("no image"), threading.Event(), 1)
+    bundler.directory.mkdir()
+
+    def make() -> None:
+        with bundler.held():
+            bundler.make(BundleRecipe("lab", "", [], (Tree("x/y", tmp_path / "tree"),), 1 << 20))
+
+    monkeypatch.setattr(bundle, "MAX_DIRECTORIES", 3)  # a, a/b, c; and x, x/y, x/y/b
+    media.require(media.index())
+    make()
+    monkeypatch.setattr(bundle, "MAX_DIRECTORIES", 2)
+    assert refusal(lambda: media.require(media.index())).code == "images.bundle"
+    assert refusal(make).code == "images.bundle-tree"
 
 
 @pytest.mark.parametrize(

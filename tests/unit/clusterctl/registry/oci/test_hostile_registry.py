@@ -259,6 +259,18 @@ def test_manifests_that_are_large_together_are_refused(monkeypatch: pytest.Monke
         assert refused.value.code == "images.manifest"
 
 
+def test_an_image_of_too_many_blobs_is_refused(monkeypatch: pytest.MonkeyPatch):
+    blobs = [{"digest": f"sha256:{number:064x}", "size": 1} for number in range(4)]
+    raw = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": blobs[0], "layers": blobs[1:]}).encode()
+    monkeypatch.setattr(resolving, "MAX_BLOBS", 4)
+    with hostile(lambda _: whole(raw)) as server, asking(server.host) as registry:
+        assert len(closure(registry, "a/b", manifest.digest_of(raw))) == 1
+        monkeypatch.setattr(resolving, "MAX_BLOBS", 3)
+        with pytest.raises(RegistryError, match="more than 3 blobs") as refused:
+            closure(registry, "a/b", manifest.digest_of(raw))
+        assert refused.value.code == "images.manifest"
+
+
 def test_a_challenge_takes_time_in_proportion_to_its_length():
     # Run with `_PARAMETER` as it was, 60,000 letters took 14 seconds.
     hostile_ones = ["a" * 60_000, 'a="' * 20_000, 'a="\\' * 15_000, "a=" * 30_000, '\\"' * 30_000]
