@@ -79,6 +79,7 @@ def test_a_wrong_size_of_a_layer_makes_no_other_image_damaged(
             client.put_manifest("m/bad", lie, "1")
         for command in ("verify", "mirror"):
             done = call(root, "images", command, "--deep", "--to", f"http://{destination.host}", "--json")
-            assert states(records(done)) == {"bad": ("failed", "images.manifest"), "good": ("there", None)}
+            assert states(records(done)) == {"bad": ("failed", "images.corrupt"), "good": ("there", None)}
             (failed,) = [one for one in records(done) if one.get("code")]
-            assert "said to have 5 bytes, and has 1048576" in failed["what"]
+            assert "more than 5 bytes" in failed["what"]
+            assert "this manifest is wrong, and nothing is damaged" in failed["hint"]

@@ -9,7 +9,6 @@ from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
 from clusterctl.registry.images.resolve import SURVEY_S, closure
-from clusterctl.registry.images.saved import MAX_LAYER_BYTES
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
@@ -83,8 +82,6 @@ def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | 
     """Read all of a blob: what is wrong with it, or None."""
     try:
         found, size = registry.hash_blob(repository, blob)
-        if size > blob.size:  # which of the two is wrong is known at the end of the blob
-            found, size = registry.hash_blob(repository, Blob(blob.digest, MAX_LAYER_BYTES))
     except ExplainedError as error:
         return error
     if (found, size) == (blob.digest, blob.size):
@@ -97,12 +94,16 @@ def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | 
             where=where,
             hint="No node can pull it, and nothing is damaged: have it pushed again at its source.",
         )
+    is_longer = size > blob.size  # it may be whole all the same, which is known only at its end
+    said = f"more than {blob.size}" if is_longer else f"{size} of {blob.size}"
+    other = "If another image with this blob is whole, this manifest is wrong, and nothing is damaged. "
     return RegistryError(
-        f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
+        f"a blob of it is damaged: {said} bytes, and their digest is {found}",
         code="images.corrupt",
         where=where,
-        hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "
-        "(registry_data_dir; Harbor: harbor_data_dir/registry), then: clusterctl images mirror --deep",
+        hint=f"{other if is_longer else ''}No registry replaces a blob that it has. Remove "
+        f"{stored(blob.digest)} from its storage (registry_data_dir; Harbor: harbor_data_dir/registry), "
+        "then: clusterctl images mirror --deep",
     )
 
 

@@ -259,6 +259,15 @@ def test_manifests_that_are_large_together_are_refused(monkeypatch: pytest.Monke
         assert refused.value.code == "images.manifest"
 
 
+def test_a_blob_that_is_whole_and_shorter_than_its_manifest_says_is_not_called_damaged():
+    content = b"whole"
+    with hostile(lambda _: whole(content)) as server, asking(server.host) as registry:
+        found = damage(registry, "a/b", Blob(manifest.digest_of(content), 9))
+    assert found is not None
+    assert found.code == "images.manifest"
+    assert "said to have 9 bytes, and has 5" in found.what
+
+
 def test_an_image_of_too_many_blobs_is_refused(monkeypatch: pytest.MonkeyPatch):
     blobs = [{"digest": f"sha256:{number:064x}", "size": 1} for number in range(4)]
     raw = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": blobs[0], "layers": blobs[1:]}).encode()
