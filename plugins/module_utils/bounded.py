@@ -22,8 +22,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.file_lock impor
 
 TIMED_OUT = 124
 ABSENT = 127
-# Root's alone, unlike /run/lock, where anybody may put a file in our way.
-LOCKS = Path("/run/clusterctl")
+# Root's alone, unlike /run/lock, where anybody may put a file in our way. Who may read a file may lock it.
+LOCKS = Path("/run/clusterctl/locks")
 
 
 # The code of a failure for which a program that did not end is the cause.
@@ -150,10 +150,15 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def alone(name: str, seconds: float, directory: Path = LOCKS) -> Iterator[None]:
     """Holds this host's lock `name`. Raises TimeoutError where another keeps it longer than `seconds`."""
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with (directory / f"{name}.lock").open("w", encoding="utf-8") as stream:
+    directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    path = directory / f"{name}.lock"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
         try:
-            lock_within(stream.fileno(), seconds)
+            lock_within(descriptor, seconds)
         except TimeoutError:
-            raise TimeoutError(f"another run has kept {stream.name} for {seconds:g} s") from None
+            raise TimeoutError(f"another run has kept {path} for {seconds:g} s") from None
         yield
+    finally:
+        os.close(descriptor)

@@ -51,6 +51,15 @@ def test_an_answer_is_shared_by_those_who_ask_the_same(
     assert [run_bounded(["cat"], 5, told=text)[1] for text in ("a", "b")] == ["a", "b"]
 
 
+def test_no_other_user_can_take_a_lock(tmp_path: Path) -> None:
+    """Who may read a file may lock it, and would keep root waiting for ever."""
+    with alone("apt", 0, tmp_path / "run/locks"):
+        modes = [
+            stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run/locks", *tmp_path.rglob("*.lock"))
+        ]
+    assert modes == [0o700, 0o600]
+
+
 def test_a_lock_is_waited_for_in_time_and_free_afterwards(tmp_path: Path) -> None:
     with (
         alone("apt", 0, tmp_path / "locks"),

@@ -229,7 +229,7 @@ def somebody_holds(host: Host) -> dict[str, Any]:
 def another_run_has_the_lock(host: Host) -> dict[str, Any]:
     @contextmanager
     def never(name: str, seconds: float) -> Any:
-        raise TimeoutError(f"another run has kept /run/clusterctl/{name}.lock for {seconds:g} s")
+        raise TimeoutError(f"another run has kept /run/clusterctl/locks/{name}.lock for {seconds:g} s")
         yield
 
     host.patch.setattr(package_task, "alone", never)
