@@ -41,7 +41,8 @@ def mirror(directory: Path, to: Running | Proxy, *more: str) -> Result:
 
 def spooled(directory: Path) -> list[str]:
     spool = directory / ".clusterctl/images/spool"
-    return sorted(p.name for p in spool.iterdir() if p.name != "journal.jsonl") if spool.is_dir() else []
+    own = ("journal.jsonl", "lock")
+    return sorted(p.name for p in spool.iterdir() if p.name not in own) if spool.is_dir() else []
 
 
 def journal(directory: Path) -> list[dict]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.directory import state_access
+from clusterctl.cluster.state_form import open_plain
 from clusterctl.cluster.trust import find_objection_to_state, require_trusted_place
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.oci.client import PIECE, Registry
@@ -30,10 +31,11 @@ from clusterctl.registry.oci.manifest import Blob
 from clusterctl.runs.store import now
 
 JOURNAL = "journal.jsonl"
+LOCK = "lock"
 PART = ".part"
 INSTEAD = "Name a directory of your own with --spool"
-# A blob, one on its way, a bundle's note of one, or the journal; earlier versions had no size in names.
-_OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[a-z]+)?|journal\.jsonl")
+# A blob, one on its way, a bundle's note of one, the journal, or the lock; earlier names have no size.
+_OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[a-z]+)?|journal\.jsonl|lock")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
 
@@ -56,7 +58,9 @@ class Spool:
         """
         with state_access():
             self.root = require_trusted_place(self.root, INSTEAD, make=True)
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._remove_foreign()
+            # Not the directory itself: who may read a file or directory may lock it.
+            descriptor = open_plain(self.root / LOCK, os.O_WRONLY)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,7 +71,6 @@ class Spool:
                     where=str(self.root),
                     hint="Wait until it has ended; what it brings need not come twice.",
                 ) from None
-            self._remove_foreign()
             yield
         finally:
             os.close(descriptor)
@@ -107,7 +110,7 @@ class Spool:
         """Forget blobs that no image wants any more; how many."""
         kept = {self.whole(blob).name for blob in wanted}
         ours = (path.name for path in self.root.iterdir() if _OURS.fullmatch(path.name))
-        names = {name.removesuffix(PART) for name in ours if name != JOURNAL} - kept
+        names = {name.removesuffix(PART) for name in ours if name not in (JOURNAL, LOCK)} - kept
         for name in names:
             (self.root / name).unlink(missing_ok=True)
             (self.root / f"{name}{PART}").unlink(missing_ok=True)
