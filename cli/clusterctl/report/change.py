@@ -43,7 +43,7 @@ def comparison(document: Document) -> Comparison | None:
     return Comparison(
         str(about.get("run", "")),
         str(about.get("finished", "")),
-        tuple(map(str, about.get("not_compared") or ())),
+        tuple(_texts(about.get("not_compared"))),
         tuple(_environment(about)),
         document.changes,
         tuple(_findings(document.changes)),
@@ -64,13 +64,17 @@ def _environment(about: Mapping[str, Any]) -> Iterator[str]:
     """``driver 580.95.05 -> 580.105.08: all nodes``; documents of before 2026-11-24 have sentences alone."""
     changed = about.get("changed")
     if not isinstance(changed, list):
-        yield from map(str, about.get("differs") or ())
+        yield from _texts(about.get("differs"))
         return
     for one in changed:
         if isinstance(one, Mapping):
-            nodes = [str(node) for node in one.get("nodes") or ()]
-            where = ALL_NODES if one.get("everywhere", True) else names_in_ranges(nodes)
+            where = ALL_NODES if one.get("everywhere", True) else names_in_ranges(_texts(one.get("nodes")))
             yield f"{one.get('what')} {one.get('before')} -> {one.get('now')}: {where}"
+
+
+def _texts(said: Any) -> list[str]:
+    """What a document lists; nothing, where it is no list."""
+    return [str(one) for one in said] if isinstance(said, (list, tuple)) else []
 
 
 def _findings(changes: Sequence[QuantityChange]) -> Iterator[tuple[str, str]]:

@@ -97,4 +97,5 @@ def _on_such_gpus(environment: Mapping[str, Any], conditions: Mapping[str, Any],
 
 def _models(node: Any) -> set[str]:
     gpus = node.get("gpus") if isinstance(node, Mapping) else None
-    return {str(gpu.get("model")) for gpu in gpus or () if isinstance(gpu, Mapping)}
+    some = gpus if isinstance(gpus, (list, tuple)) else ()
+    return {str(gpu.get("model")) for gpu in some if isinstance(gpu, Mapping)}

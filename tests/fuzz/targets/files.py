@@ -165,11 +165,24 @@ def site() -> Site:
 _KEPT: list[object] = []
 
 
+# Everything that a report reads of it.
+ENVIRONMENT = {
+    "nodes": {"gpu01": {"driver": "580.105.08", "gpus": [{"model": "NVIDIA A100-SXM4-80GB"}]}},
+    "notes": ["a note"],
+    "lock": {"images": [{"name": "training", "digest": "sha256:1"}], "drift": [{"what": "driver"}]},
+    "baseline": {
+        "run": "earlier", "finished": "2026-11-19T19:58:12Z",
+        "not_compared": ["gpu02"], "differs": ["driver"],
+        "changed": [{"what": "driver", "before": "1", "now": "2", "nodes": ["gpu01"], "everywhere": False}],
+    },
+}  # fmt: skip
+
+
 def _document(run: str) -> Document:
     return Document(
         run=run, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c",
         suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(TRAINED,),
-        environment={"nodes": {"gpu01": {"gpus": [{"model": "NVIDIA A100-SXM4-80GB"}]}}},
+        environment=ENVIRONMENT,
     )  # fmt: skip
 
 

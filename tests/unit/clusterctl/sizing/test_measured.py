@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from importlib.resources import files as resources
 
@@ -80,6 +81,7 @@ def test_each_precision_has_its_own_figure():
         document(figure(), nodes={**NODES, "gpu02": {"gpus": [{"model": "NVIDIA L40S"}]}}),
         document(figure(), nodes={"gpu01": NODES["gpu01"]}),
         document(figure(), nodes={**NODES, "gpu02": {"gpus": None}}),
+        document(figure(), nodes={**NODES, "gpu02": {"gpus": math.inf}}),
         document(figure(), nodes=None),
         document(figure(nodes=[])),
         document(figure(nodes=["gpu01", ["gpu02"]])),
