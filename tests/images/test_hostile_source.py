@@ -9,6 +9,7 @@ from tests.support.memory_registry import MemoryRegistry, memory_registry
 from tests.support.registries import Made, Running, bytes_of, cluster_directory, put_image
 
 from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.answers import MAX_LAYER_BYTES
 from clusterctl.registry.oci.manifest import Manifest
 
 from .driving import MB, call, good, mirror, records
@@ -62,6 +63,30 @@ def test_a_wrong_size_of_a_layer_fails_only_the_image_whose_source_says_it(
         assert hostile.host in failed["where"]
         bundle = call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
         assert states(records(bundle)) == {"bad": ("failed", "images.corrupt"), "good": ("copied", None)}
+
+
+def test_an_image_that_does_not_fit_keeps_no_other_away(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    made, layer = made_at(source)
+    with memory_registry() as hostile:
+        put_lie(hostile, made.layers[0].digest, MAX_LAYER_BYTES, layer)
+        root = locked_site(tmp_path / "site", hostile, source)
+        done = mirror(root, destination)
+    assert done.return_value == 1
+    assert states(records(done)) == {"bad": ("failed", "images.no-space"), "good": ("copied", None)}
+
+
+def test_a_layer_larger_than_any_is_not_locked(tmp_path: Path, source: Running) -> None:
+    made, _ = made_at(source)
+    with memory_registry() as hostile:
+        put_lie(hostile, made.layers[0].digest, MAX_LAYER_BYTES)
+        raw = hostile.answers["t/bad/manifests/1"][1]
+        larger = raw.replace(str(MAX_LAYER_BYTES).encode(), str(MAX_LAYER_BYTES + 1).encode())
+        hostile.answers["t/bad/manifests/1"] = (manifest.OCI_MANIFEST, larger)
+        root = tmp_path / "site"
+        cluster_directory(root, [{"source": f"http://{hostile.host}/t/bad:1", "target": "m/bad"}])
+        assert "images.manifest" in f"{call(root, 'lock', '--json').output}"
 
 
 def test_a_wrong_size_of_a_layer_makes_no_other_image_damaged(

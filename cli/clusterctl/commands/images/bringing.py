@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +31,7 @@ from clusterctl.registry.images.outcome import TransferOutcome, TransferState, e
 from clusterctl.registry.images.registries import Destination
 from clusterctl.registry.images.signatures import artifact, cosign
 from clusterctl.registry.images.signatures.claim import RefusedSignatureError
-from clusterctl.registry.oci.manifest import Manifest
+from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.rollout import tables
 from clusterctl.runs.store import now
 from clusterctl.runs.syslog import anchored_store
@@ -97,22 +97,28 @@ class TransferJob:
 
 
 def require_room(plan: MirrorPlan, destination: Destination) -> None:
-    """Refuse where the destination's disk is too small; where nobody can say, say that.
+    """Leave out images for which the destination's disk is too small; where nobody can say, say that.
 
-    Raises ClusterctlError (``images.no-space``).
+    Raises ClusterctlError (``images.no-space``) where none is left.
     """
     free = destination.free()
     if free is None:
         console.say(f"free space at {destination.name} was not checked: {destination.unseen}")
-    elif free < plan.bytes:
-        raise ClusterctlError(
-            f"{options.size(plan.bytes)} are to come, and {options.size(free)} are free there",
-            code="images.no-space",
-            where=destination.name,
-            hint="Make room on the registry's host (registry_data_dir; Harbor: harbor_data_dir); `clusterctl "
-            "images prune` may help.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
+        return
+
+    def require(blobs: Sequence[Blob]) -> None:
+        needed = sum(blob.size for blob in blobs)
+        if free < needed:
+            raise ClusterctlError(
+                f"{options.size(needed)} are to come, and {options.size(free)} are free there",
+                code="images.no-space",
+                where=destination.name,
+                hint="Make room on the registry's host (registry_data_dir; Harbor: harbor_data_dir); "
+                "`clusterctl images prune` may help.",
+                exit_code=EXIT_CLUSTER_BAD,
+            )
+
+    plan.leave_out(require)
 
 
 def planned(plan: MirrorPlan, destination: Destination, *, as_json: bool) -> int:

@@ -23,7 +23,7 @@ from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import create_private
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.resolve import MAX_MANIFESTS
-from clusterctl.registry.oci.answers import MAX_BLOB_BYTES, UnreadableError, read_document
+from clusterctl.registry.oci.answers import UnreadableError, read_document
 from clusterctl.registry.oci.client import PIECE
 from clusterctl.registry.oci.manifest import LARGEST, MAX_LAYERS
 
@@ -39,7 +39,7 @@ MAX_IMAGES = 1000
 # Of some hundred images.
 MAX_LOCK = 4 << 20
 # Of one thing: a blob of 1 TB in the smallest parts.
-MAX_PARTS = 100_000
+MAX_PARTS, MAX_ITEM_BYTES = 100_000, 1 << 50
 # Things may share parts, as copies of a file do, but a small medium is not read for weeks.
 MAX_REPEATS, MAX_REPEATED_BYTES = 16, 64 << 30
 MAX_PATH, MAX_NAME_BYTES, MAX_DEPTH = 1024, 255, 64
@@ -57,7 +57,7 @@ def _plain(text: str) -> str:
 
 
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Bytes = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
+Bytes = Annotated[int, Field(ge=0, le=MAX_ITEM_BYTES)]
 Word = Annotated[str, StringConstraints(max_length=300), AfterValidator(_plain)]
 
 

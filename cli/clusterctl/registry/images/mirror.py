@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import ExplainedError
+from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import SURVEY_S, closure
@@ -86,13 +86,31 @@ class MirrorPlan:
 
     @property
     def to_fetch(self) -> tuple[Blob, ...]:
-        """Blobs that the destination has nowhere."""
-        return tuple(transfer.blob for transfer in self.transfers if not transfer.home)
+        """Blobs that the destination has nowhere, of images that did not fail so far."""
+        wanted = (one for one in self.transfers if any(image.error is None for image in one.of))
+        return tuple(transfer.blob for transfer in wanted if not transfer.home)
 
     @property
     def bytes(self) -> int:
         """Bytes to fetch, each blob once."""
         return sum(blob.size for blob in self.to_fetch)
+
+    def leave_out(self, require_room: Callable[[Sequence[Blob]], None]) -> None:
+        """Fail images, first those with most to fetch, until ``require_room`` takes what is left.
+
+        A source can make up a size: that must not keep other images away. Raises ClusterctlError as
+        ``require_room`` did where no image is left.
+        """
+        fetched = set(self.to_fetch)
+        left = [one for one in self.wanted if one.error is None]
+        left.sort(key=lambda one: sum(blob.size for blob in one.blobs if blob in fetched))
+        while True:
+            try:
+                return require_room(self.to_fetch)
+            except ClusterctlError as error:
+                if len(left) <= 1:
+                    raise
+                left.pop().error = error
 
 
 @dataclass

@@ -18,7 +18,12 @@ from pydantic import Field, TypeAdapter
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
+from clusterctl.registry.oci.answers import (
+    MAX_LAYER_BYTES,
+    RegistryAnswer,
+    UnreadableError,
+    read_document,
+)
 from clusterctl.registry.oci.client import PIECE
 from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.manifest import MAX_LAYERS, Blob
@@ -27,8 +32,6 @@ GZIP = b"\x1f\x8b"
 # Descriptions are smaller than this; a small layer is kept next to them.
 SMALL = 1 << 22
 MAX_MEMBERS = 10_000
-# Of one layer, unpacked: more than any image of the field has, less than a disk that a mistake fills.
-MAX_LAYER_BYTES = 1 << 38
 # What the tar format lets one member say of itself (long names, PAX fields); read into memory as a whole.
 MAX_HEADER_BYTES = 1 << 20
 # Of a path on Linux.

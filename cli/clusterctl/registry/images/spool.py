@@ -284,7 +284,7 @@ def require_room(directory: Path, needed: int) -> None:
     """Refuse where the disk has less free. Raises ClusterctlError (``images.no-space``)."""
     free = free_on(next(path for path in (directory, *directory.parents) if path.exists()))
     if free < needed:
-        raise _no_space(needed, free, directory, "nothing was moved")
+        raise _no_space(needed, free, directory, "no transfer was started")
 
 
 def _no_space(needed: int, free: int, directory: Path, so: str) -> ClusterctlError:

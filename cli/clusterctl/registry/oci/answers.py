@@ -11,7 +11,8 @@ from clustercheck.parse.document import count_values
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.untrusted import first_problem
 
-MAX_BLOB_BYTES = 1 << 50
+# Of one layer, packed or not: more than any image of the field has, less than a disk that a mistake fills.
+MAX_LAYER_BYTES = 1 << 38
 LONG_TEXT = 8192
 # Of a manifest or a configuration; those of thousands of layers have some ten thousand.
 MAX_VALUES = 100_000
@@ -19,7 +20,7 @@ MAX_VALUES = 100_000
 T = TypeVar("T")
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Size = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
+Size = Annotated[int, Field(ge=0, le=MAX_LAYER_BYTES)]
 # Cleaned on arrival: it may be shown, or written into a file of ours.
 Word = Annotated[str, AfterValidator(lambda text: one_line(text, 300))]
 LongText = Annotated[str, AfterValidator(lambda text: one_line(text, LONG_TEXT))]
