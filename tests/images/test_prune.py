@@ -82,6 +82,31 @@ def test_what_the_lock_names_no_more_goes_and_all_else_stays(
     assert records(good(prune(directory, destination, "--yes")))[-1]["removed"] == 0
 
 
+def test_what_others_pushed_stays_also_where_an_image_of_ours_lists_it(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    """A source lists what it likes."""
+    made = {
+        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
+        for name in ("amd64", "arm64")
+    }
+    put_index(source.host, "t/many", "1", made)
+    theirs = put_image(destination.host, "m/many", "theirs", [bytes_of("arm64", MB)], architecture="arm64")
+    assert theirs.digest == made["linux/arm64"].digest
+    root = tmp_path / "site"
+    many = {"source": f"http://{source.host}/t/many:1", "target": "m/many", "platforms": ["all"]}
+    cluster_directory(root, [many])
+    good(call(root, "lock"))
+    good(mirror(root, destination))
+    cluster_directory(root, [])
+    good(call(root, "lock"))
+    assert records(good(prune(root, destination, "--yes")))[-1]["removed"] == 1
+    with destination.client() as client:
+        assert not client.has_manifest("m/many", made["linux/amd64"].digest)
+        assert client.has_manifest("m/many", theirs.digest)
+    assert tags(destination, "m/many") == {"theirs"}
+
+
 def test_what_an_interrupted_mirror_wrote_is_remembered_and_goes(
     tmp_path: Path, source: Running, destination: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

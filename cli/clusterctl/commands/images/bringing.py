@@ -89,11 +89,11 @@ class TransferJob:
             return replace(outcome, state=TransferState.FAILED, error=error)
         return outcome
 
-    def _remember(self, wanted: PlannedImage) -> None:
-        image, digests = wanted.image, tuple(manifest.digest for manifest in wanted.manifests)
-        name = self.destination.name
-        new = Brought(name, image.target, image.digest, image.name, image.tag, now(), digests)
-        mirrored.remember(self.inventory.directory, new)
+    def _remember(self, wanted: PlannedImage, missing: Sequence[Manifest]) -> None:
+        image, name = wanted.image, self.destination.name
+        whole, written = ([one.digest for one in each] for each in (wanted.manifests, missing))
+        new = Brought(name, image.target, image.digest, image.name, image.tag, now(), tuple(whole))
+        mirrored.remember(self.inventory.directory, new, written)
 
 
 def require_room(plan: MirrorPlan, destination: Destination) -> None:

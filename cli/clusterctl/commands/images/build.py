@@ -139,7 +139,7 @@ def _made(
 
     def remember(digest: str) -> None:
         new = Brought(destination.name, recipe.repository, digest, recipe.name, recipe.tag, now(), (digest,))
-        mirrored.remember(inventory.directory, new)
+        mirrored.remember(inventory.directory, new, [digest])
 
     return building.make(order, engine, registry, destination.name, remember)
 

@@ -61,6 +61,9 @@ class PlannedImage:
         return dict.fromkeys(blob for manifest in self.manifests for blob in manifest.blobs)
 
 
+OnWriting = Callable[[PlannedImage, Sequence[Manifest]], None]
+
+
 @dataclass(frozen=True)
 class BlobTransfer:
     """A blob, the repositories that lack it, and one that has it already (or none)."""
@@ -169,12 +172,12 @@ def run_plan(
     jobs: int,
     stop: threading.Event,
     on_tick: Callable[[TransferProgress], None] = lambda _: None,
-    on_writing: Callable[[PlannedImage], None] = lambda _: None,
+    on_writing: OnWriting = lambda *_: None,
 ) -> list[TransferOutcome]:
     """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come.
 
-    ``on_writing`` hears of an image before its first manifest is written, in any thread; what it raises as
-    ExplainedError is that image's failure.
+    ``on_writing`` hears of an image and its missing manifests before the first is written, in any thread;
+    what it raises as ExplainedError is that image's failure.
     """
     course = TransferProgress(len(plan.transfers), 0, plan.bytes, 0)
     lock, left = threading.Lock(), Counter(id(image) for transfer in plan.transfers for image in transfer.of)
@@ -305,7 +308,7 @@ def _send(transfer: BlobTransfer, origin: Origin, destination: Registry, target:
                 raise
 
 
-def _finish(image: PlannedImage, destination: Registry, on_writing: Callable[[PlannedImage], None]) -> None:
+def _finish(image: PlannedImage, destination: Registry, on_writing: OnWriting) -> None:
     """Write the manifests, children first, then the tag; read the image's own back."""
     if image.error is not None:
         return
@@ -313,7 +316,7 @@ def _finish(image: PlannedImage, destination: Registry, on_writing: Callable[[Pl
     try:
         missing = [one for one in image.manifests if not destination.has_manifest(target, one.digest)]
         if missing:
-            on_writing(image)
+            on_writing(image, missing)
         for manifest in missing:
             destination.put_manifest(target, manifest)
         if image.image.tag:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from clusterctl.errors import ClusterctlError
 class Brought:
     """One image that was brought into a registry, or had started to be: ``manifests``, children first.
 
-    ``signature`` is the artifact with its signatures, where that was brought, too.
+    Only those that we wrote, for this image or another: what lay there before may be somebody else's,
+    whatever the image lists. Earlier versions recorded all. ``signature`` is the artifact with its
+    signatures, where that was brought, too.
     """
 
     registry: str
@@ -59,17 +61,24 @@ def brought(directory: ClusterDirectory) -> list[Brought]:
         ) from None
 
 
-def remember(directory: ClusterDirectory, new: Brought) -> None:
+def remember(directory: ClusterDirectory, new: Brought, written: Collection[str]) -> None:
     """Write down what is about to be brought: before its first manifest, so that no interruption loses it.
 
+    Of its manifests those are ours that are about to be written, and those that we wrote before.
     Raises ClusterctlError (``images.record-unreadable``, ``cluster.state-not-writable``).
     """
     with state_access():
         path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(directory):
         known = {(one.registry, one.repository, one.digest): one for one in brought(directory)}
-        before = known.get((new.registry, new.repository, new.digest), new)
-        known[new.registry, new.repository, new.digest] = replace(new, signature=before.signature)
+        before = known.get((new.registry, new.repository, new.digest))
+        place = (new.registry, new.repository)
+        ours = {d for one in known.values() if (one.registry, one.repository) == place for d in one.manifests}
+        known[*place, new.digest] = replace(
+            new,
+            manifests=tuple(digest for digest in new.manifests if digest in ours or digest in written),
+            signature=before.signature if before else "",
+        )
         _write(directory, list(known.values()))
 
 

@@ -83,7 +83,9 @@ def _one(
     try:
         # Of a list that was interrupted the top is missing: the record knows what it would have listed.
         found = [manifest.digest for manifest in _closure(registry, image.repository, image.digest)]
-        found = found or list(image.manifests)
+        # Records of the first versions have none.
+        ours = image.manifests or found
+        found = [digest for digest in found or ours if digest in ours]
         found += [image.signature] if image.signature else []
     except ExplainedError as error:
         return Pruning(image, error=error)

@@ -15,11 +15,25 @@ ONE = Brought("registry01:5000", "golden/app", "sha256:a", "app", "1", "2026-11-
 
 def test_a_signature_is_remembered_with_its_image_and_stays_when_that_comes_again(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
-    mirrored.remember(directory, ONE)
+    mirrored.remember(directory, ONE, ["sha256:a"])
     assert "signature" not in json.loads(mirrored.path(directory).read_text())[0]
     mirrored.remember_signature(directory, ONE.registry, ONE.repository, ONE.digest, "sha256:s")
-    mirrored.remember(directory, ONE)
+    mirrored.remember(directory, ONE, [])
     assert mirrored.brought(directory) == [replace(ONE, signature="sha256:s")]
+
+
+def test_only_what_we_wrote_is_ours_for_one_image_or_another(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    manifests = ("sha256:c", "sha256:theirs", "sha256:a")
+    mirrored.remember(directory, replace(ONE, manifests=manifests), ["sha256:c", "sha256:a"])
+    # Interrupted, and run again: one of ours is there now.
+    mirrored.remember(directory, replace(ONE, manifests=manifests), ["sha256:a"])
+    # Another image of that repository lists it as well: it stays ours when the first has gone.
+    other = replace(ONE, digest="sha256:b", manifests=("sha256:c", "sha256:theirs", "sha256:b"))
+    mirrored.remember(directory, other, ["sha256:b"])
+    mirrored.remember(directory, replace(other, repository="elsewhere"), ["sha256:b"])
+    found = [one.manifests for one in mirrored.brought(directory)]
+    assert found == [("sha256:c", "sha256:a"), ("sha256:c", "sha256:b"), ("sha256:b",)]
 
 
 def test_the_signature_of_an_image_that_others_brought_makes_it_none_of_ours(tmp_path: Path) -> None:
