@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -49,6 +50,41 @@ def parallel_map(
     finally:
         pool.shutdown()
     return [future.result() for future in futures]
+
+
+def parallel_map_fairly(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    key: Callable[[T], Hashable],
+    limit: int,
+    stop: threading.Event | None = None,
+    on_tick: Callable[[], None] = lambda: None,
+) -> list[R]:
+    """The same, where each call that starts is of the key of which the fewest run: one whose calls do not end
+    keeps no other from starting. Of one key they start in the order of ``items``."""
+    items = list(items)
+    waiting: dict[Hashable, deque[int]] = {}
+    for number, item in enumerate(items):
+        waiting.setdefault(key(item), deque()).append(number)
+    running: Counter[Hashable] = Counter()
+    lock = threading.Lock()
+
+    def call_next(_: T) -> tuple[int, R]:
+        with lock:
+            chosen = min(waiting, key=lambda each: running[each])
+            number = waiting[chosen].popleft()
+            if not waiting[chosen]:
+                del waiting[chosen]
+            running[chosen] += 1
+        try:
+            return number, function(items[number])
+        finally:
+            with lock:
+                running[chosen] -= 1
+
+    found = dict(parallel_map(call_next, items, limit=limit, stop=stop, on_tick=on_tick))
+    return [found[number] for number in range(len(items))]
 
 
 def _next(done: queue.SimpleQueue[Future[R]], on_tick: Callable[[], None]) -> Future[R]:

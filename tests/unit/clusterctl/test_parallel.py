@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterctl.parallel import parallel_map
+from clusterctl.parallel import parallel_map, parallel_map_fairly
 
 
 def test_the_results_are_in_order() -> None:
@@ -92,3 +92,29 @@ def test_results_are_told_as_they_come_and_an_interruption_there_starts_no_other
 def test_ticks_come_while_a_call_takes_its_time() -> None:
     ticked = threading.Event()
     assert parallel_map(lambda _: ticked.wait(30), [0], limit=1, on_tick=ticked.set) == [True]
+
+
+def test_calls_of_one_key_that_do_not_end_keep_no_other_from_starting() -> None:
+    ended = threading.Event()
+    items = [("slow", number) for number in range(9)] + [("quick", number) for number in range(5)]
+    quick: list[int] = []
+
+    def call(item: tuple[str, int]) -> bool:
+        name, number = item
+        if name == "slow":
+            return ended.wait(30)
+        quick.append(number)
+        if len(quick) == 5:
+            ended.set()
+        return True
+
+    assert parallel_map_fairly(call, items, key=lambda item: item[0], limit=4) == [True] * 14
+    assert quick == [*range(5)]
+
+
+def test_what_is_called_fairly_comes_back_in_order_and_an_error_ends_it() -> None:
+    assert parallel_map_fairly(str, range(20), key=lambda number: number % 3, limit=4) == [
+        *map(str, range(20))
+    ]
+    with pytest.raises(ZeroDivisionError):
+        parallel_map_fairly(lambda number: 1 // number, [1, 0, 2], key=lambda _: "", limit=1)

@@ -26,7 +26,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import create_private, replace_file
 from clusterctl.cluster.trust import find_objection, require_trusted, require_trusted_place
 from clusterctl.errors import ClusterctlError, ExplainedError
-from clusterctl.parallel import parallel_map
+from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.bundle import (
     INDEX,
     MAX_DIRECTORIES,
@@ -161,7 +161,13 @@ class Bundler:
         noted = zip(sought, self._each(self._noted, sought), strict=True)
         self._known = {one: item for one, item in noted if item is not None}
         self._require_room(list(wanted), [one for one in sought if one.source])
-        items = self._each(lambda blob: self._brought(wanted[blob], blob, recipe.part_size), wanted)
+        items = parallel_map_fairly(
+            lambda blob: self._brought(wanted[blob], blob, recipe.part_size),
+            wanted,
+            key=lambda blob: parse(wanted[blob].source).host,
+            limit=self._jobs,
+            stop=self._stop,
+        )
         brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
         if any(one.error is not None for one in outcomes):

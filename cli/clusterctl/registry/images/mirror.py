@@ -6,12 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
-from clusterctl.parallel import parallel_map
+from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.images.verify import damage, mistagged
@@ -19,6 +19,7 @@ from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.reference import parse
 
 Opened = Callable[[LockedImage], Registry]
 
@@ -197,11 +198,15 @@ def run_plan(
             _finish(image, destination, on_writing)
 
     described = [image for image in plan.wanted if left[id(image)] == 0]
-    calls = [
-        *(partial(run, transfer) for transfer in plan.transfers),
-        *(partial(_finish, image, destination, on_writing) for image in described),
-    ]
-    parallel_map(lambda call: call(), calls, limit=jobs, stop=stop, on_tick=lambda: on_tick(course))
+    parallel_map(lambda image: _finish(image, destination, on_writing), described, limit=jobs, stop=stop)
+    parallel_map_fairly(
+        run,
+        plan.transfers,
+        key=lambda transfer: parse(transfer.of[0].image.source).host,
+        limit=jobs,
+        stop=stop,
+        on_tick=lambda: on_tick(course),
+    )
     return [
         *(TransferOutcome(image, TransferState.THERE) for image in plan.there),
         *(
