@@ -9,11 +9,15 @@ import contextlib
 import ctypes
 import difflib
 import json
+import mmap
 import os
 import resource
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +61,12 @@ REPORTS_LIMIT = 10_000_000
 OUTPUT_LIMIT = 2_000_000
 # Of a whole result on its way to the main process: what was printed, in lines as well.
 RESULT_BYTES = 3 * OUTPUT_LIMIT
+# Of all results of one host in a playbook, as memory of the main process, which keeps most until the end.
+KEPT_LIMIT = 256 << 20
+# A result that takes less is not counted: hundreds of tasks with such are few, and errors always pass.
+SMALL_RESULT = 256 << 10
+# What one value takes, next to eight times its bytes; the opcode that follows each text and container.
+VALUE_BYTES, MEMOIZE = 64, b"\x94"
 STDERR_LINES = 15
 HIDDEN = "the result is hidden (no_log)"
 # What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
@@ -121,27 +131,49 @@ def bound_output() -> None:
     ActionBase._low_level_execute_command = run_bounded
 
 
-def bound_messages() -> None:
-    """Fail a task whose result, or error, would be larger than any that a module gives.
+class HostMemory:
+    """What the results of each host take in the main process, in memory that all of its workers share."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._index = {name: number for number, name in enumerate(hosts, 1)}  # 0 is of all others
+        self._taken = memoryview(mmap.mmap(-1, 8 * (len(self._index) + 1))).cast("Q")
+
+    def take(self, host: str, message: bytes) -> None:
+        """Count one result, pickled. Raises AnsibleError where the host has had too much."""
+        size = 8 * len(message) + VALUE_BYTES * message.count(MEMOIZE)
+        if size <= SMALL_RESULT:
+            return
+        index = self._index.get(host, 0)
+        self._taken[index] += size
+        if self._taken[index] > KEPT_LIMIT:
+            raise AnsibleError(
+                f"all results of {host} would take more than {KEPT_LIMIT >> 20} MiB of Ansible's memory"
+            )
+
+
+def bound_messages(memory: HostMemory) -> None:
+    """Fail a task whose result, or error, would be larger than any that a module gives, alone or with those
+    before it.
 
     A host also prints where a file is put on it, and errors of connections repeat that.
     """
     put = FinalQueue.put
 
     def put_bounded(queue: FinalQueue, message: Any) -> None:
-        size = len(ForkingPickler.dumps(message))
-        if size > RESULT_BYTES:
-            raise AnsibleError(f"the result has {size} bytes, and at most {RESULT_BYTES} are read")
+        pickled = bytes(ForkingPickler.dumps(message))
+        if len(pickled) > RESULT_BYTES:
+            raise AnsibleError(f"the result has {len(pickled)} bytes, and at most {RESULT_BYTES} are read")
+        memory.take(str(getattr(current_process(), "_host", "")), pickled)
         put(queue, message)
 
     FinalQueue.put = put_bounded
 
 
-def bound_worker() -> None:
+def bound_worker(memory: HostMemory) -> None:
     """In the process of one host's task."""
     halve_memory()
     bound_output()
-    bound_messages()
+    bound_messages(memory)
 
 
 def answer_of(result: Any) -> tuple[dict[str, Any], str]:
@@ -242,10 +274,9 @@ class CallbackModule(CallbackBase):
             return
         ignore_statistics()
         bound_diffs()
-        # The process of one host's task has half of the memory: what it can read, this one can copy.
-        os.register_at_fork(after_in_child=bound_worker)
         self._descriptor = int(descriptor)
         self._reported: Counter[str] = Counter()
+        self._memory: HostMemory | None = None
         os.set_inheritable(self._descriptor, False)
         self._die_with_parent()
 
@@ -286,6 +317,10 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """A play starts; names its hosts, so that a host that says nothing is missed."""
         inventory = play.get_variable_manager()._inventory
+        if self._memory is None:
+            self._memory = HostMemory(host.name for host in inventory.get_hosts())
+            # The process of one host's task has half of the memory: what it can read, this one can copy.
+            os.register_at_fork(after_in_child=partial(bound_worker, self._memory))
         hosts = [host.name for host in inventory.get_hosts(play.hosts)]
         self._send("play_started", play=play.get_name(), hosts=hosts)
 

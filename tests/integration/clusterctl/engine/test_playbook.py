@@ -269,6 +269,26 @@ def test_a_node_that_answers_with_megabytes_fails_before_ansible_copies_them(sit
     assert "and at most 2000000 are read" in outcome.reasons["gpu01"]
 
 
+def test_facts_of_all_tasks_of_a_node_fill_no_memory_of_the_others(site: Path) -> None:
+    """Ansible's main process keeps them all, and each task of each host starts as a copy of it."""
+    liar = site / "liar"
+    text = "head -c 1900000 /dev/zero | tr '\\0' x"
+    liar.write_text(f"""#!/bin/sh\nprintf '{{"ansible_facts": {{"x%s": "' $$\n{text}\necho '"}}}}'\n""")
+    liar.chmod(0o755)
+    task = """\
+        - name: Look
+          ansible.builtin.ping:
+          vars:
+            ansible_python_interpreter: >-
+              {{ site ~ '/liar' if inventory_hostname == 'gpu01' else ansible_playbook_python }}
+        """
+    outcome, events = run(request(site, textwrap.dedent(task) * 20, ("gpu01", "gpu02")))
+    assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
+    assert "more than 256 MiB of Ansible's memory" in outcome.reasons["gpu01"]
+    results = [event for event in events if isinstance(event, TaskResult) and event.host == "gpu01"]
+    assert 10 < len(results) < 20
+
+
 def test_a_node_that_prints_megabytes_where_a_file_is_put_on_it_fails_as_soon(site: Path) -> None:
     """An asynchronous task is put there as a file, and the error repeats what the node printed."""
     liar = site / "ssh"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 from types import SimpleNamespace as Bare
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible.executor.stats import AggregateStats
 from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events import (
     DIFFS_LIMIT,
     REPORTS_LIMIT,
     CallbackModule,
+    HostMemory,
 )
 
 from clusterctl.engine.event_reading import read_event
@@ -190,3 +194,26 @@ def test_what_a_host_reports_in_all_its_tasks_is_bounded_and_costs_no_other_host
     other.host.get_name = lambda: "gpu02"
     callback.v2_runner_on_ok(other)
     assert read_event(b"".join(lines)).code == ""
+
+
+def test_results_of_a_host_are_counted_together_and_small_ones_never(monkeypatch):
+    memory = HostMemory(["gpu01", "gpu02"])
+    large, small = pickle.dumps([[] for _ in range(600_000)]), pickle.dumps("x" * 20_000)
+    for _ in range(5):
+        memory.take("gpu01", large)
+    with pytest.raises(AnsibleError, match="all results of gpu01 would take more than 256 MiB"):
+        memory.take("gpu01", large)
+    memory.take("gpu01", small)
+    memory.take("gpu02", large)
+    memory.take("localhost", large)
+
+
+def test_the_processes_of_a_hosts_tasks_count_in_one_place():
+    memory = HostMemory(["gpu01"])
+    large = pickle.dumps([[] for _ in range(600_000)])
+    for _ in range(5):
+        child = multiprocessing.get_context("fork").Process(target=memory.take, args=("gpu01", large))
+        child.start()
+        child.join()
+    with pytest.raises(AnsibleError, match="gpu01"):
+        memory.take("gpu01", large)
