@@ -19,7 +19,7 @@ from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.secret_text import read_secret_file
 from clusterctl.registry.harbor.vault import FILE
-from clusterctl.registry.oci.reference import is_this_machine
+from clusterctl.registry.oci.reference import is_address, is_this_machine
 
 EMBEDDED = "embedded"
 PASSWORD_FILE = ".clusterctl/secrets/harbor-admin.password"  # noqa: S105 - where it is, not what
@@ -134,6 +134,13 @@ def _guard(url: str, host: Host) -> None:
             code="settings.value",
             where=f"{host.name}: registry_api_url",
             hint="They stand in registry_api_user and registry_api_password_file.",
+        )
+    if parts.scheme in ("http", "https") and not is_address(url):
+        raise ClusterctlError(
+            "registry_api_url has no host that can be looked up",
+            code="settings.value",
+            where=f"{host.name}: registry_api_url",
+            hint="For example: https://harbor.example.com",
         )
     if parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(host_and_port)):
         return

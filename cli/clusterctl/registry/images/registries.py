@@ -28,7 +28,7 @@ from clusterctl.registry.images.declared import asked_host, file_setting, regist
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials, credentials_for
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
-from clusterctl.registry.oci.reference import PLAIN, Reference, parse
+from clusterctl.registry.oci.reference import PLAIN, Reference, is_address, parse
 from clusterctl.registry.oci.retry import RetryPolicy
 
 EMBEDDED = "embedded"
@@ -92,7 +92,7 @@ def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpo
         return own_endpoint(inventory)
     authority = file_setting(inventory, "images_ca_file")
     address = (checked_setting(host, "images_source_addresses") or {}).get(reference.host)
-    if address and ("@" in str(address) or not _is_url(f"https://{address}")):
+    if address and ("@" in str(address) or not is_address(f"https://{address}")):
         raise ClusterctlError(
             f"the value for {reference.host} is not the address of a registry",
             code="settings.value",
@@ -117,7 +117,7 @@ def proxy_for(host: Host, asked: str) -> str:
     name = httpx.URL(f"https://{asked}").host
     direct = shared_module("no_proxy").is_direct(name, str(setting(host, "site_no_proxy") or ""))
     proxy = "" if direct else str(setting(host, "site_https_proxy") or "")
-    if proxy and not _is_url(proxy):
+    if proxy and not is_address(proxy):
         raise ClusterctlError(
             "the address of the proxy must be a URL that begins with http:// or https://",
             code="settings.value",
@@ -125,15 +125,6 @@ def proxy_for(host: Host, asked: str) -> str:
             hint="For example: http://proxy.example.com:3128",
         )
     return proxy
-
-
-def _is_url(text: str) -> bool:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        return False
-    is_port = url.port is None or 0 < url.port < 1 << 16
-    return url.scheme in ("http", "https") and all(url.host.removesuffix(".").split(".")) and is_port
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
+import httpx
+
 from clusterctl.cluster.image_names import DIGEST, REPOSITORY, TAG
 from clusterctl.errors import ClusterctlError
 
@@ -88,9 +90,21 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
+def is_address(url: str) -> bool:
+    """Whether this is a URL of a host with a name that can be looked up, by http or https."""
+    try:
+        found = httpx.URL(url)
+        host, port = found.host.removesuffix("."), found.port
+        host.encode("idna")
+    except (httpx.InvalidURL, ValueError):
+        return False
+    is_port = port is None or 0 < port <= LAST_PORT
+    return found.scheme in ("http", "https") and all(host.split(".")) and is_port
+
+
 def _wrong(registry: str, path: str, tag: str | None, digest: str | None) -> str:
     host = HOST.fullmatch(registry)
-    if not host or int(host["port"] or 0) > LAST_PORT:
+    if not host or not is_address(f"https://{registry}"):
         return f"{registry[:300]!r} is not a host"
     if not REPOSITORY.fullmatch(path):
         return f"{path[:300]!r} is not a path (at most 255 small letters, digits, and . _ - between them)"

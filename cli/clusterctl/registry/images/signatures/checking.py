@@ -37,7 +37,7 @@ from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Manifest, digest_of
-from clusterctl.registry.oci.reference import Reference, parse
+from clusterctl.registry.oci.reference import Reference, is_address, parse
 from clusterctl.runs.store import now
 
 MAX_REASONS = 4
@@ -249,6 +249,13 @@ class SignatureChecker:
                 code=signature_policy.CODE,
                 where=signature_lookaside.NAME,
                 hint=f'For example: {signature_lookaside.NAME}: {{"{source.registry}": "https://..."}}',
+            )
+        if not (base.startswith("file:") or is_address(base)):
+            raise ClusterctlError(
+                f"no host can be looked up in {base[:80]!r}",
+                code=signature_policy.CODE,
+                where=signature_lookaside.NAME,
+                hint=signature_lookaside.LOCATION_HINT,
             )
         url = httpx.URL(base)
         authority = file_setting(self._inventory, "images_ca_file")

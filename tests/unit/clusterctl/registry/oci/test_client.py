@@ -308,7 +308,9 @@ def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
 
 
-@pytest.mark.parametrize("proxy", ["u:hunter2@127.0.0.1:1", "ftp://u:hunter2@proxy:1"])
+@pytest.mark.parametrize(
+    "proxy", ["u:hunter2@127.0.0.1:1", "ftp://u:hunter2@proxy:1", "http://u:hunter2@xn--a.example.com:1"]
+)
 def test_a_proxy_without_its_scheme_is_refused_and_not_quoted(proxy: str):
     host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), {"site_https_proxy": proxy}, None, {})
     with pytest.raises(ClusterctlError) as refused:

@@ -35,6 +35,14 @@ def test_a_path_that_no_registry_takes_is_no_name(path: str) -> None:
     assert parse(f"ghcr.io/{'x' * 255}:1").repository == "x" * 255
 
 
+@pytest.mark.parametrize("host", ["xn--a.example.com", "[1:2]", "1.2.3.999", "r.example.com:0", "a..b:1"])
+def test_a_host_that_nobody_can_look_up_is_no_name(host: str) -> None:
+    for text in (f"{host}/x:1", f"http://{host}/x:1"):
+        with pytest.raises(ClusterctlError) as refused:
+            parse(text)
+        assert refused.value.code == "images.reference"
+
+
 @pytest.mark.parametrize(
     ("text", "registry", "repository", "wanted"),
     [
