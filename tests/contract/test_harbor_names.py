@@ -67,8 +67,10 @@ def test_a_name_that_is_none_deletes_no_file_and_is_said(
     assert harbor.calls["DELETE"] == 0
 
 
-@pytest.mark.parametrize("prefix", ["robot$../", "-", "a b", "$(id)", "`id`", "x;", "a..", "\x1b", "a" * 65])
-def test_under_a_prefix_that_a_shell_may_act_on_no_robot_is_made_or_handed_over(
+@pytest.mark.parametrize(
+    "prefix", ["robot$../", "-", "a b", "$(id)", "`id`", "x;", "a..", "\x1b", "a" * 65, "a%2f", "a#"]
+)
+def test_under_a_prefix_that_a_shell_or_url_may_act_on_no_robot_is_made_or_handed_over(
     harbor: StandIn, tmp_path: Path, prefix: str
 ) -> None:
     configure(harbor.store, robot_name_prefix=prefix)

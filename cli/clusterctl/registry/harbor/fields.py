@@ -11,9 +11,9 @@ from clusterctl.cluster.record import Record
 
 NAME = r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$"
 # A robot's name as Harbor shows it: a prefix that the administrator chooses, a project's name, its own name.
-# Of prefixes none that a shell or the options of a program would read as something else.
+# Of prefixes none that a shell, the options of a program or a URL would read as something else.
 ROBOT_KEY = re.compile(r"(?:[a-z0-9]+(?:[._-][a-z0-9]+)*\+)?[a-z0-9]+(?:[._-][a-z0-9]+)*", re.ASCII)
-ROBOT_PREFIX = re.compile(r"(?:[A-Za-z0-9_$][A-Za-z0-9_$.@#%+-]{0,63})?", re.ASCII)
+ROBOT_PREFIX = re.compile(r"(?:[A-Za-z0-9_$][A-Za-z0-9_$.@+-]{0,63})?", re.ASCII)
 MAX_ROBOT_KEY = 511
 UNLIMITED = -1
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

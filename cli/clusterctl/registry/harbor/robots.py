@@ -42,7 +42,7 @@ FIRST_KIND = "is of Harbor's first kind, which cannot be changed"
 # It may be in use with a secret that others know, which a new one makes void.
 UNREADABLE = "cannot be read: its name is not one that Harbor gives to a robot; it is kept"
 UNUSABLE_PREFIX = (
-    "cannot be read: Harbor's robot_name_prefix is not one of at most 64 letters, digits and _$.@#%+-"
+    "cannot be read: Harbor's robot_name_prefix is not one of at most 64 letters, digits and _$.@+-"
 )
 FOREIGN = "was not made here: a new secret shuts out whoever uses it. To take it over: {how}"
 
