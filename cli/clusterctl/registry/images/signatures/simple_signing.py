@@ -30,8 +30,9 @@ from clusterctl.registry.oci.deadline import time_left
 
 PROGRAM = "gpgv"
 TIMEOUT_S = 30.0
-# gpgv takes some 10 MB for an honest signature, and keeps all that a hostile one unpacks to.
-MAX_MEMORY_BYTES = 256 << 20
+# gpgv takes some 10 MB for an honest signature, and keeps all that a hostile one unpacks to. As many run as
+# images are verified at a time.
+MAX_MEMORY_BYTES = 64 << 20
 # Beyond it even a claim of the largest size is not what was signed.
 MAX_SIGNATURE_BYTES = 2 * MAX_CLAIM_BYTES
 _BEGIN, _END = (b"-----%s PGP PUBLIC KEY BLOCK-----" % word for word in (b"BEGIN", b"END"))
