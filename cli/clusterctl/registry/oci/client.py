@@ -186,7 +186,7 @@ class Registry:
         if location:
             # It has started an upload instead, which nobody wants.
             with contextlib.suppress(httpx.HTTPError, RegistryError):
-                self._once("DELETE", self._joined(location), scope)
+                self._once("DELETE", self._joined("DELETE", location), scope)
         return False
 
     def put_blob(self, repository: str, blob: Blob, content: Content) -> None:
@@ -238,7 +238,7 @@ class Registry:
     def _upload(self, repository: str, blob: Blob, content: Content, what: str) -> None:
         scope = _push(repository)
         begun = self._ask("POST", f"{repository}/blobs/uploads/", scope, what)
-        location = self._joined(begun.headers.get("location", ""), {"digest": blob.digest})
+        location = self._joined("PUT", begun.headers.get("location", ""), {"digest": blob.digest})
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
         try:
             response = self._once(
@@ -268,11 +268,12 @@ class Registry:
             return True
         return response.status_code == HTTPStatus.UNAUTHORIZED or may_pass(response.status_code)
 
-    def _joined(self, location: str, parameters: Mapping[str, str] | None = None) -> httpx.URL:
+    def _joined(self, method: str, location: str, parameters: Mapping[str, str] | None = None) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
         with self._hidden.kept_out_of_errors():
             joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_own, parameters)
             exchange.require_no_downgrade(base, joined)
+            exchange.require_may_change(method, base, joined)
         return joined
 
     def _ask(

@@ -50,7 +50,8 @@ def send(
     """Sends the request, and follows where it leads; the answer is open.
 
     ``authorization`` goes to the first address's own host alone. Raises httpx.HTTPError, and RegistryError
-    (``images.redirect``) where the way leads from https to http, or to no end.
+    (``images.redirect``) where the way leads from https to http, to no end, or elsewhere with a request that
+    changes something.
     """
     first, is_home = url, True
     for _ in range(MAX_REDIRECTS + 1):
@@ -68,6 +69,7 @@ def send(
         read(response, SHORT_BYTES)
         target = place(response.headers["location"], first.host, url, resolve)
         require_no_downgrade(url, target)
+        require_may_change(method, first, target)
         url = target
     raise _refusal(
         f"{one_line(first.host)} redirects more than {MAX_REDIRECTS} times", str(first.copy_with(query=None))
@@ -118,6 +120,20 @@ def require_no_downgrade(origin: httpx.URL, target: httpx.URL) -> None:
     raise _refusal(
         f"{one_line(origin.host)} redirects to an address without TLS",
         str(target.copy_with(query=None)),
+    )
+
+
+def require_may_change(method: str, origin: httpx.URL, target: httpx.URL) -> None:
+    """Refuse to change something at another server than was asked, which chooses what: services of the site
+    trust this machine. Only an upload may go to a storage elsewhere, over TLS.
+
+    Raises RegistryError (``images.redirect``).
+    """
+    is_upload = method == "PUT" and target.scheme == "https"
+    if method in ("GET", "HEAD") or is_upload or has_same_origin(origin, target):
+        return
+    raise _refusal(
+        f"{one_line(origin.host)} sends a {method} to another server", str(target.copy_with(query=None))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import threading
@@ -224,12 +225,19 @@ def test_a_blob_is_fetched_from_another_port_of_the_same_host_without_credential
     assert told == [("GET", path, "") for path in ("/bucket", "/there") * 2]
 
 
-def test_an_upload_that_is_sent_elsewhere_takes_no_credentials_along():
+@pytest.mark.parametrize("status", [202, 307])
+def test_nothing_is_changed_at_another_server_that_a_registry_names(status: int):
     with server(lambda *_: (201, {}, b"")) as (elsewhere, told):
         place = {"Location": f"http://localhost:{elsewhere.rpartition(':')[2]}/upload?state=1"}
-        with server(lambda *_: (202, place, b"")) as (host, _), client(host) as registry:
-            registry.put_blob("a/b", BLOB, lambda: iter([CONTENT]))
-    assert told == [("PUT", f"/upload?state=1&digest={BLOB.digest.replace(':', '%3A')}", "")]
+        with server(lambda *_: (status, place, b"")) as (host, _), client(host) as registry:
+            with pytest.raises(RegistryError) as refused:
+                registry.put_blob("a/b", BLOB, lambda: iter([CONTENT]))
+            assert refused.value.code == "images.redirect"
+            with contextlib.suppress(RegistryError):
+                registry.mount("a/b", BLOB.digest, "a/c")
+            with pytest.raises(RegistryError) if status == 307 else contextlib.nullcontext():
+                registry.delete_manifest("a/b", BLOB.digest)
+    assert told == []
 
 
 @pytest.mark.parametrize(

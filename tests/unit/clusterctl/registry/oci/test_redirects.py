@@ -107,6 +107,7 @@ def test_an_upload_that_is_redirected_is_sent_there_as_a_whole(played):
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
             return httpx.Response(202, headers={"location": "/upload"})
+        assert request.url.host == "registry.example" or "authorization" not in request.headers
         got.append(request.read())
         if request.url.path == "/upload":
             return httpx.Response(307, headers={"location": "https://store.example/x"})
