@@ -193,6 +193,9 @@ def playbook_environment(
         **ansible_environment(content, environment),
         "ANSIBLE_CALLBACK_PLUGINS": str(content / "plugins" / "callback"),
         "ANSIBLE_CALLBACKS_ENABLED": "clusterctl_events",
+        # As YAML, Ansible's main process takes hours to print a host's answer with a long run of spaces.
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+        "ANSIBLE_CALLBACK_FORMAT_PRETTY": "true",
         "PYTHONUNBUFFERED": "1",
     }
     if task_limit_s:

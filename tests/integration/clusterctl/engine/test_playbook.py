@@ -66,7 +66,7 @@ def run(request: PlaybookRequest) -> tuple[PlaybookOutcome, list[Event]]:
         return run_playbook(request, take), events
 
 
-def with_a_liar(site: Path, says: str) -> PlaybookOutcome:
+def with_a_liar(site: Path, says: str, **options: object) -> PlaybookOutcome:
     """Two hosts are asked, of which on gpu01 a shell says this in the place of a module."""
     liar = site / "liar"
     liar.write_text(f"#!/bin/sh\n{says}\n")
@@ -79,7 +79,7 @@ def with_a_liar(site: Path, says: str) -> PlaybookOutcome:
             ansible_python_interpreter: >-
               {{ liar if inventory_hostname == 'gpu01' else ansible_playbook_python }}
         """
-    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02")))
+    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), **options))
     return outcome
 
 
@@ -267,6 +267,15 @@ def test_a_node_that_answers_with_megabytes_fails_before_ansible_copies_them(sit
     outcome = with_a_liar(site, f"{begin}\n{print_many}\necho '1]}}'")
     assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
     assert "and at most 2000000 are read" in outcome.reasons["gpu01"]
+
+
+@pytest.mark.parametrize("blank", [" ", "\\t"], ids=["spaces", "tabs"])
+def test_a_failure_with_a_long_run_of_blanks_keeps_nobody_waiting(site: Path, blank: str) -> None:
+    """Ansible's main process prints it, and as YAML that takes the square of the run."""
+    run_of_blanks = f"yes '{blank}' | head -n 200000 | tr -d '\\n'"
+    says = f"""printf '{{"failed": true, "msg": "no\\\\n'\n{run_of_blanks}\necho 'x"}}'"""
+    outcome = with_a_liar(site, says, time_limit_s=60.0)
+    assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
 
 
 def test_facts_of_all_tasks_of_a_node_fill_no_memory_of_the_others(site: Path) -> None:
