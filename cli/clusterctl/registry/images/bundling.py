@@ -291,9 +291,10 @@ class Bundler:
     def _sweep(self, bundle: Bundle) -> None:
         """Take out parts of an earlier try that nothing needs now."""
         wanted = set(bundle.parts)
-        for path in (self.directory / PARTS).iterdir():
-            if path.name not in wanted and PART_NAME.fullmatch(path.name):
-                path.unlink()
+        with os.scandir(self.directory / PARTS) as entries:
+            for entry in entries:
+                if entry.name not in wanted and PART_NAME.fullmatch(entry.name):
+                    Path(entry.path).unlink()
 
     def _note(self, key: str) -> Path:
         return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"

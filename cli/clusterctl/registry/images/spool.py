@@ -79,11 +79,13 @@ class Spool:
         """Remove links and other special files: what is written here would go elsewhere. So does what others
         can write, who would change it after it was verified."""
         with state_access():
-            for path in self.root.iterdir():
+            with os.scandir(self.root) as entries:  # not kept: a medium may have any number
+                ours = [self.root / entry.name for entry in entries if _OURS.fullmatch(entry.name)]
+            for path in ours:
                 state = path.lstat()
                 is_ours = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
                 is_ours = is_ours and not find_objection_to_state(path, state)
-                if _OURS.fullmatch(path.name) and not (is_ours or stat.S_ISDIR(state.st_mode)):
+                if not (is_ours or stat.S_ISDIR(state.st_mode)):
                     path.unlink()
 
     def whole(self, blob: Blob) -> Path:

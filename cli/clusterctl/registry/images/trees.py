@@ -6,9 +6,11 @@ not followed, and a file is opened by the path that was found, in which no link 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from clustercheck.parse.plain_text import one_line
@@ -89,20 +91,36 @@ def _entries(root: Path) -> Iterator[_Entry]:
 
     Raises OSError.
     """
-    for number, entry in enumerate(_walk(Path(), root, ())):
-        if number >= MAX_ENTRIES:
-            raise refusal(f"it has more than {MAX_ENTRIES} files and directories, links followed", root)
-        yield entry
+    yield from _walk(Path(), root, (), _Listing(root))
 
 
-def _walk(inner: Path, directory: Path, around: tuple[Directory, ...]) -> Iterator[_Entry]:
+@dataclass
+class _Listing:
+    """The names in all directories of a tree, of which no more are read than may be there: another user who
+    owns one can make any number of them, as links to one file."""
+
+    root: Path
+    names: int = 0
+
+    def of(self, directory: Path) -> list[str]:
+        """Those in one directory, in order. Raises OSError."""
+        with os.scandir(directory) as entries:
+            found = [entry.name for entry in islice(entries, MAX_ENTRIES + 1 - self.names)]
+        self.names += len(found)
+        if self.names > MAX_ENTRIES:
+            raise refusal(f"it has more than {MAX_ENTRIES} files and directories, links followed", self.root)
+        return sorted(found)
+
+
+def _walk(inner: Path, directory: Path, around: tuple[Directory, ...], listing: _Listing) -> Iterator[_Entry]:
     around = (*around, _identity(directory))
     if len(around) > MAX_DEPTH:
         raise refusal(f"it has more than {MAX_DEPTH} directories within each other", directory)
-    for path in sorted(directory.iterdir()):
-        yield _Entry(inner / path.name, path, around)
+    for name in listing.of(directory):
+        path = directory / name
+        yield _Entry(inner / name, path, around)
         if path.is_dir() and not _is_loop(path, around):
-            yield from _walk(inner / path.name, follow_own_links(path), around)
+            yield from _walk(inner / name, follow_own_links(path), around, listing)
 
 
 def _is_loop(path: Path, around: tuple[Directory, ...]) -> bool:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -471,6 +473,30 @@ def test_a_file_that_grows_while_it_is_read_is_refused_and_does_not_fill_the_med
     error = refusal(lambda: make_of(tmp_path / "bundle", ("x/log", source)))
     assert "changed while it was read" in error.what
     assert [each.stat().st_size for each in (tmp_path / "bundle" / bundle.PARTS).iterdir()] == [1000]
+
+
+def test_of_a_directory_no_more_names_are_read_than_may_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Links to one file cost who owns the directory nothing."""
+    (tmp_path / "below").mkdir()
+    for number in range(20):
+        (tmp_path / f"{number}").touch()
+        (tmp_path / "below" / f"{number}").touch()
+    read: list[str] = []
+    scandir = os.scandir
+
+    @contextmanager
+    def counting(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            yield (read.append(entry.name) or entry for entry in entries)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    for most, files in ((10, 11), (30, 31)):
+        read.clear()
+        monkeypatch.setattr(trees, "MAX_ENTRIES", most)
+        assert f"more than {most} files and directories" in refusal(Tree("m", tmp_path).files).what
+        assert len(read) == files
 
 
 def test_links_that_lead_to_the_same_again_and_again_come_to_an_end(

@@ -196,7 +196,7 @@ def test_links_of_a_tree_that_is_exchanged_meanwhile_are_refused(
     def gone(_: Path) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / "inner"))
 
-    monkeypatch.setattr(Path, "iterdir", gone)
+    monkeypatch.setattr(os, "scandir", gone)
     with pytest.raises(ClusterctlError, match="it cannot be read: No such file or directory"):
         Tree("t", tmp_path).loops()
 
