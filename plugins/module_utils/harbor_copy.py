@@ -116,7 +116,7 @@ def put_back(backup: Path, data_dir: Path) -> int:
         owner, mode = (one.uid, one.gid), one.mode & 0o777
         # Harbor's containers may write there, and in the directories that are made.
         with (
-            open_below(backup / DATA, one.path) as source,
+            open_below(backup, f"{DATA}/{one.path}") as source,
             replacing_below(data_dir, one.path, mode, owner=owner, makers=owner) as target,
         ):
             shutil.copyfileobj(source, target, CHUNK)
@@ -160,7 +160,7 @@ def _link_to(good: Path, inside: str, target: Path) -> int | None:
     """Have the blob of an earlier backup here: its size, or None if its content is not what its name says."""
     name = Path(inside).name
     try:
-        source = open_below(good / DATA, inside)
+        source = open_below(good, f"{DATA}/{inside}")
     except OSError:
         return None
     with source, _directory_of(target, inside) as place:

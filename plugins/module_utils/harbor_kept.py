@@ -189,7 +189,7 @@ def wrong(backup: Path) -> list[str]:
         manifest = read_manifest(backup)
         files = read_files(backup)
     except (OSError, ValueError) as error:
-        return [f"{backup.name} cannot be read: {error}"]
+        return [f"what it says of itself cannot be read: {error}"]
     found = []
     if sha256_below(backup, FILES) != manifest["files_sha256"]:
         found.append(f"{FILES} was changed")
@@ -203,7 +203,7 @@ def wrong(backup: Path) -> list[str]:
     for one in files:
         try:
             # As a restore opens it, which refuses links.
-            with open_below(backup / DATA, one.path) as stream:
+            with open_below(backup, f"{DATA}/{one.path}") as stream:
                 size, digest = os.fstat(stream.fileno()).st_size, sha256_of_stream(stream)
         except OSError as error:
             is_gone = isinstance(error, FileNotFoundError)

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
     pinned,
     replace_file,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import (
+    new_directory,
+    trusted_directory,
+)
 
 DOCUMENTATION = r"""
 module: harbor_backup
@@ -48,7 +53,12 @@ options:
     default: taken
   directory: {description: Where releases are unpacked, type: path, required: true}
   data_dir: {description: Where Harbor keeps its data, type: path, required: true}
-  backup_dir: {description: Where backups are, type: path, required: true}
+  backup_dir:
+    description:
+      - Where backups are. To take one, it and those above it must be root's, and no link or others' to write.
+      - A mount of another machine's disk may belong to anybody, who can then read and change backups.
+    type: path
+    required: true
   name: {description: Backup to verify; empty means the newest, type: str, default: ""}
   keep: {description: Backups that are kept; 0 keeps all, type: int, default: 0}
   database:
@@ -152,8 +162,8 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
     free = free_bytes(directory)
     if free < wanted:
         raise BackupError(
-            f"{directory} has {free / GIGABYTE:.1f} GB free, and the backup needs {wanted / GIGABYTE:.1f}: "
-            "free space, or set harbor_backup_dir to another disk"
+            f"harbor_backup_dir has {free / GIGABYTE:.1f} GB free, and the backup needs "
+            f"{wanted / GIGABYTE:.1f}: free space, or set it to another disk"
         )
 
 
@@ -168,26 +178,36 @@ def require_installed(directory: str) -> dict[str, Any]:
 
 
 def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
-    """Take a backup and verify it. Raises BackupError, DumpError, HarborError or OSError."""
+    """Take a backup and verify it. Raises BackupError, DumpError, HarborError or OSError.
+
+    Another machine may keep the directory of backups, and exchange what is in it meanwhile.
+    """
     options = module.params
     require_installed(options["directory"])
-    data, directory = Path(options["data_dir"]), Path(options["backup_dir"])
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept.prune(directory, 0)
-    earlier = kept.backups(directory)
-    before = earlier[-1] if earlier else None
-    require_room(data, directory, before)
-    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    backup = directory / f"{name}{kept.PARTIAL}"
-    backup.mkdir(mode=0o700)
-    # Others may write in the directory of backups, and exchange this one while Harbor is copied.
-    with pinned(backup) as place:
+    with ExitStack() as opened:
+        directory = opened.enter_context(trusted_directory(Path(options["backup_dir"]), make=True))
+        kept.prune(directory, 0)
+        earlier = [one for one in kept.backups(directory) if not one.is_symlink()]
+        before = opened.enter_context(pinned(earlier[-1])) if earlier else None
+        require_room(Path(options["data_dir"]), directory, before)
+        name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        backup = directory / f"{name}{kept.PARTIAL}"
+        place = opened.enter_context(new_directory(backup))
         answer, copied = write_backup(options, harbor, name, place, before)
-    if found := kept.wrong(backup):
-        raise BackupError(f"verification failed: {'; '.join(found[:3])}")
-    backup.rename(directory / name)
-    return {**answer, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
-            "removed": kept.prune(directory, options["keep"])}  # fmt: skip
+        if found := kept.wrong(place):
+            raise BackupError(f"verification failed: {'; '.join(found[:3])}")
+        require_same(backup, place)
+        backup.rename(directory / name)
+        require_same(directory / name, place)
+        removed = kept.prune(directory, options["keep"])
+    return {**answer, "backup": str(Path(options["backup_dir"]) / name),
+            "damaged": harbor_copy.damaged(copied), "removed": removed}  # fmt: skip
+
+
+def require_same(path: Path, place: Path) -> None:
+    """Raises BackupError where what has this name is not the backup that was written."""
+    if not os.path.samestat(path.lstat(), place.stat()):
+        raise BackupError(f"{path.name} was exchanged for another one while the backup was taken")
 
 
 def write_backup(
@@ -257,6 +277,8 @@ def main() -> None:
     try:
         if module.check_mode and state == "taken":
             require_installed(options["directory"])
+            with suppress(FileNotFoundError), trusted_directory(Path(options["backup_dir"]), make=False):
+                pass  # what refuses it, does so in check mode too
         if module.check_mode and state != "verified":
             pending = (Path(options["directory"]) / READ_ONLY).is_file()
             module.exit_json(changed=state == "taken" or pending)

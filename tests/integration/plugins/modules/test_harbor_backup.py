@@ -217,7 +217,7 @@ def test_nothing_is_written_into_a_directory_that_took_the_place_of_the_backup_m
         encoding="utf-8",
     )
     answer = harbor.backup()
-    assert "verification failed" in answer["msg"]
+    assert "was exchanged for another one" in answer["msg"]
     (partial,) = harbor.backups.glob("*.partial")
     assert (partial / "harbor.yml").read_text(encoding="utf-8") == "mine\n"
     assert sorted(path.name for path in partial.iterdir()) == ["data", "harbor.yml"]
@@ -229,3 +229,16 @@ def test_check_mode_takes_nothing(harbor: Played) -> None:
     assert harbor.backup(check=True)["changed"] is True
     assert not harbor.backups.exists()
     assert harbor.history == []
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["take", "check"])
+def test_a_directory_that_others_could_exchange_is_refused_before_harbor_is_read_only(
+    harbor: Played, check: bool
+) -> None:
+    harbor.backups.mkdir()
+    harbor.backups.chmod(0o770)
+    answer = harbor.backup(check=check)
+    assert answer["code"] == "harbor.backup"
+    assert f"{harbor.backups} may be written by others than root" in answer["msg"]
+    assert "chmod go-w it, or name another directory" in answer["msg"]
+    assert list(harbor.backups.iterdir()) == harbor.history == []

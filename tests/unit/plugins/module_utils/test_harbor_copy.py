@@ -167,6 +167,29 @@ def test_where_files_cannot_be_linked_they_are_copied(
     assert not list(volume.root.glob(".link*"))
 
 
+def test_a_name_that_others_planted_is_not_written_through_where_links_are_tried(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    victim = volume.root / "victim"
+    (volume.root / f".link.{bytes(8).hex()}").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        harbor_copy.can_link(volume.root)
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize("what", ["data", "layer"])
+def test_no_link_of_an_earlier_backup_becomes_a_part_of_a_new_one(volume: Volume, what: str) -> None:
+    layer = volume.blob(b"a layer")
+    volume.copy("first")
+    exchanged = volume.place("first", layer) if what == "layer" else volume.root / "first" / kept.DATA
+    exchanged.rename(volume.root / "outside")
+    exchanged.symlink_to(volume.root / "outside")
+    volume.copy("second", volume.root / "first")
+    there = volume.place("second", layer)
+    assert (there.read_bytes(), there.is_symlink(), there.stat().st_nlink) == (b"a layer", False, 1)
+
+
 # --- the database
 
 

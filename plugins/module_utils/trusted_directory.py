@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Directories that root alone may write, or that another machine keeps; what is made in them is root's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import pinned
+
+# What another machine keeps: it decides who may write there, and may make root's files another's (NFS's
+# root squash, the uid of CIFS).
+REMOTE = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "smb3",
+    "virtiofs", "wekafs",
+})  # fmt: skip
+
+
+@contextmanager
+def trusted_directory(directory: Path, *, make: bool) -> Iterator[Path]:
+    """A directory, pinned; those that are missing are made, if asked for.
+
+    Raises PermissionError where another than root may write it, or exchange one above it, or where there is
+    a link on the way; FileNotFoundError where one is missing.
+    """
+    top, *parts = directory.absolute().parts
+    where = Path(top)
+    with ExitStack() as opened:
+        place = opened.enter_context(pinned(where))
+        _require_roots(place, where, is_last=not parts)
+        for number, part in enumerate(parts, 1):
+            is_last = number == len(parts)
+            where /= part
+            if make:
+                with suppress(FileExistsError):
+                    (place / part).mkdir(0o700 if is_last else 0o755)
+            try:
+                place = opened.enter_context(pinned(place / part))
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                    raise
+                why = f"{where} is a link, or no directory: name a path without links"
+                raise PermissionError(why) from None
+            _require_roots(place, where, is_last=is_last)
+        yield place
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A new directory of root's alone, pinned. Raises PermissionError where another's took its place."""
+    directory.mkdir(0o700)
+    with pinned(directory) as made:
+        status = made.stat()
+        is_shared = status.st_mode & 0o077 and not is_remote(made)
+        if is_shared or status.st_uid != _owner_of_new_files(directory.parent):
+            raise PermissionError(f"{directory.name} was not root's alone when it had just been made")
+        yield made
+
+
+def is_remote(place: Path) -> bool:
+    """Whether another machine keeps a directory that is pinned."""
+    # The last part of its path is the number of its descriptor.
+    told = Path("/proc/self/fdinfo", place.name).read_text(encoding="utf-8")
+    mount = re.search(r"^mnt_id:\s*(\d+)$", told, re.MULTILINE)
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    return bool(mount) and is_remote_mount(mount[1], mounts)
+
+
+def is_remote_mount(mount: str, mounts: str) -> bool:
+    """The same of the number of a mount, by the text of mountinfo."""
+    for line in mounts.splitlines():
+        ours, _, theirs = line.partition(" - ")
+        if ours.split(" ", 1)[0] == mount:
+            kind, *_, options = theirs.split(" ")
+            # What a user mounted by FUSE is that user's.
+            is_fuse = kind == "fuse" or kind.startswith("fuse.")
+            return kind in REMOTE or (is_fuse and "user_id=0" in options.split(","))
+    return False
+
+
+def _require_roots(place: Path, where: Path, *, is_last: bool) -> None:
+    """Raises PermissionError where another may write, or, above the last, exchange what root has there."""
+    if is_remote(place):
+        return
+    status = place.stat()
+    why = ""
+    if status.st_uid not in (0, os.geteuid()):
+        why = f"belongs to user {status.st_uid}"
+    elif status.st_mode & 0o022 and (is_last or not status.st_mode & stat.S_ISVTX):
+        why = "may be written by others than root"
+    if why:
+        raise PermissionError(
+            f"{where} {why}, who could exchange what root writes there: "
+            "chown root and chmod go-w it, or name another directory"
+        )
+
+
+def _owner_of_new_files(place: Path) -> int:
+    """Who owns what root makes there: another, where root is squashed."""
+    path = place / f".clusterctl.{os.urandom(8).hex()}.new"
+    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        path.unlink()
+        return os.fstat(made).st_uid
+    finally:
+        os.close(made)
