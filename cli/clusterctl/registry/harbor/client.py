@@ -26,6 +26,7 @@ from clusterctl.registry.oci.deadline import time_left, with_deadlines, within
 from clusterctl.registry.oci.endpoint import trust
 from clusterctl.registry.oci.errors import NoHostNameError, RegistryError, hidden_by
 from clusterctl.registry.oci.hidden import EXTENSION, HiddenSecrets
+from clusterctl.registry.oci.loopback import guard_secrets
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
@@ -136,6 +137,7 @@ class Client:
             # The session is brought along by hand.
             cookies=exchange.NoCookies(),
             trust_env=False,
+            event_hooks={"request": [guard_secrets]},
         )
         self._session = HarborSession(self._http, httpx.URL(access.url), access.user, password)
 

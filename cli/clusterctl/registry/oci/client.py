@@ -17,6 +17,7 @@ from clusterctl.registry.oci.deadline import time_left, within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
+from clusterctl.registry.oci.loopback import guard_secrets
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.retry import RetryPolicy, may_pass
 from clusterctl.registry.oci.tokens import Tokens
@@ -64,7 +65,7 @@ class Registry:
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
-            event_hooks={"request": [self._call_by_name, self._have_watched, self._hidden.attach_to]},
+            event_hooks={"request": [*self._hooks()]},
         )
 
     def __enter__(self) -> Self:
@@ -74,6 +75,13 @@ class Registry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client.close()
+
+    def _hooks(self) -> Iterator[Callable[[httpx.Request], None]]:
+        yield self._call_by_name
+        yield self._have_watched
+        yield self._hidden.attach_to
+        if self.endpoint.socket is None:  # who may open a socket's file is seen to where it is made
+            yield guard_secrets
 
     def _call_by_name(self, request: httpx.Request) -> None:
         """Ask TLS for the registry's own name, and only there: a redirect may lead to another host."""
