@@ -62,21 +62,23 @@ def parallel_map_fairly(
     on_tick: Callable[[], None] = lambda: None,
 ) -> list[R]:
     """The same, where each call that starts is of the key of which the fewest run: one whose calls do not end
-    keeps no other from starting. Of one key they start in the order of ``items``."""
+    keeps no other from starting. Keys of which equally many run take turns; of one key all start in order."""
     items = list(items)
     waiting: dict[Hashable, deque[int]] = {}
     for number, item in enumerate(items):
         waiting.setdefault(key(item), deque()).append(number)
     running: Counter[Hashable] = Counter()
+    begun: Counter[Hashable] = Counter()
     lock = threading.Lock()
 
     def call_next(_: T) -> tuple[int, R]:
         with lock:
-            chosen = min(waiting, key=lambda each: running[each])
+            chosen = min(waiting, key=lambda each: (running[each], begun[each]))
             number = waiting[chosen].popleft()
             if not waiting[chosen]:
                 del waiting[chosen]
             running[chosen] += 1
+            begun[chosen] += 1
         try:
             return number, function(items[number])
         finally:

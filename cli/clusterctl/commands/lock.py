@@ -17,7 +17,7 @@ from clusterctl.commands.shared.options import json_option
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
-from clusterctl.parallel import parallel_map
+from clusterctl.parallel import parallel_map_fairly
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import (
     TRAINING,
@@ -88,7 +88,9 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
         return _resolved(image, sources, signatures, kept, resolve_tag=image not in unsigned)
 
     with Sources(inventory, retry) as sources:
-        found = parallel_map(resolved, unresolved, limit=PARALLEL_IMAGES, stop=retry.stop)
+        found = parallel_map_fairly(
+            resolved, unresolved, key=lambda image: image.source.host, limit=PARALLEL_IMAGES, stop=retry.stop
+        )
     locked = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
         image.name: one

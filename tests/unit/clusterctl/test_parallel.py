@@ -112,6 +112,13 @@ def test_calls_of_one_key_that_do_not_end_keep_no_other_from_starting() -> None:
     assert quick == [*range(5)]
 
 
+def test_keys_take_turns_also_where_one_call_runs_at_a_time() -> None:
+    begun: list[str] = []
+    items = ["a1", "a2", "a3", "b1", "c1", "b2"]
+    parallel_map_fairly(begun.append, items, key=lambda item: item[0], limit=1)
+    assert begun == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
 def test_what_is_called_fairly_comes_back_in_order_and_an_error_ends_it() -> None:
     assert parallel_map_fairly(str, range(20), key=lambda number: number % 3, limit=4) == [
         *map(str, range(20))

@@ -215,7 +215,7 @@ def push(
         if base.target != recipe.repository and not registry.has_blob(recipe.repository, blob.digest):
             if registry.mount(recipe.repository, blob.digest, base.target):
                 continue
-            registry.put_blob(recipe.repository, blob, partial(_again, registry, base.target, blob))
+            registry.put_blob(recipe.repository, blob, partial(registry.pieces, base.target, blob.digest))
             moved += blob.size
     config = Blob(manifest.digest_of(image.config), len(image.config))
     sent = [(layer.blob, layer.pieces) for layer in image.new]
@@ -240,11 +240,6 @@ def as_declared(recipe: BuildRecipe, name: str) -> DeclaredImage:
     return DeclaredImage(
         recipe.name, parse(f"{name}/{recipe.target}"), recipe.repository, recipe.tag, built=True
     )
-
-
-def _again(registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
-    with registry.blob(repository, blob.digest) as (_, pieces):
-        yield from pieces
 
 
 def _end_of(log: Path) -> str:

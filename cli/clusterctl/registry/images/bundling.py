@@ -49,7 +49,7 @@ from clusterctl.registry.images.bundle import (
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import SURVEY_S, closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
@@ -145,7 +145,9 @@ class Bundler:
         if twice is not None:
             raise refusal("two of them would be put to the same place; give each tree its own name", twice)
         with within(SURVEY_S):
-            listed = self._each(self._listed, recipe.images)
+            listed = parallel_map_fairly(
+                self._listed, recipe.images, key=source_host, limit=self._jobs, stop=self._stop
+            )
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         # Sizes are what each source says: a wrong one counts for its own images alone.
         wanted: dict[Blob, LockedImage] = {}
@@ -164,7 +166,7 @@ class Bundler:
         items = parallel_map_fairly(
             lambda blob: self._brought(wanted[blob], blob, recipe.part_size),
             wanted,
-            key=lambda blob: parse(wanted[blob].source).host,
+            key=lambda blob: source_host(wanted[blob]),
             limit=self._jobs,
             stop=self._stop,
         )

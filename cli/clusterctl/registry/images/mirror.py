@@ -13,13 +13,12 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import SURVEY_S, closure
+from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.reference import parse
 
 Opened = Callable[[LockedImage], Registry]
 
@@ -143,7 +142,9 @@ def survey(
     """
     stop = destination.retry.stop
     with within(SURVEY_S):
-        looked = parallel_map(lambda one: _looked(one, origin, destination), images, limit=jobs, stop=stop)
+        looked = parallel_map_fairly(
+            lambda one: _looked(one, origin, destination), images, key=source_host, limit=jobs, stop=stop
+        )
     for one in looked:
         one.error = (failures or {}).get(one.image.name) or one.error
     pairs = dict.fromkeys((one.image.target, blob) for one in looked for blob in one.blobs)
@@ -202,7 +203,7 @@ def run_plan(
     parallel_map_fairly(
         run,
         plan.transfers,
-        key=lambda transfer: parse(transfer.of[0].image.source).host,
+        key=lambda transfer: source_host(transfer.of[0].image),
         limit=jobs,
         stop=stop,
         on_tick=lambda: on_tick(course),

@@ -13,6 +13,7 @@ from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.reference import PLAIN
 
 # Signatures and attestations that builders put next to the images of a list.
 NO_PLATFORM = "unknown/unknown"
@@ -26,6 +27,11 @@ MAX_BLOBS = 5000
 LONGEST_VERSION = 100
 # For all manifests of one image, and for each kind of question about all images: what is there, which blobs.
 DESCRIBE_S, SURVEY_S = 900.0, 1800.0
+
+
+def source_host(image: LockedImage) -> str:
+    """The registry that an image comes from, as its source names it."""
+    return image.source.removeprefix(PLAIN).partition("/")[0]
 
 
 def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:

@@ -212,7 +212,9 @@ class Spool:
                 size += len(piece)
                 yield piece
             self.note("resumed" if size else "begun", blob.digest, offset=size)
-            for piece in self._coming(registry, repository, blob, size):
+            coming = self._coming(registry, repository, blob, size)
+            what = f"blob {repository}@{blob.digest}"
+            for piece in registry.pace.kept(coming, registry.endpoint.host, what):
                 stream.write(piece)
                 found.update(piece)
                 yield piece

@@ -45,6 +45,7 @@ class Registry:
     def __init__(self, endpoint: RegistryEndpoint, retry: RetryPolicy | None = None) -> None:
         self.endpoint = endpoint
         self.retry = retry or RetryPolicy()
+        self.pace = rate.Pace()
         self._hidden = endpoint.told()
         self._tokens = Tokens(
             endpoint.host,
@@ -160,6 +161,15 @@ class Registry:
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
 
+    def pieces(self, repository: str, digest: str) -> Iterator[bytes]:
+        """All of a blob, asked for once, while the registry keeps its pace."""
+
+        def coming() -> Iterator[bytes]:
+            with self.blob(repository, digest) as (_, pieces):
+                yield from pieces
+
+        return self.pace.kept(coming(), self.endpoint.host, f"blob {repository}@{digest}")
+
     def hash_blob(self, repository: str, blob: Blob) -> tuple[str, int]:
         """Read all of a blob: the digest and size of what came. Asked again where it was interrupted.
 
@@ -169,12 +179,11 @@ class Registry:
         while True:
             found, size = hashlib.sha256(), 0
             try:
-                with self.blob(repository, blob.digest) as (_, pieces):
-                    for piece in pieces:
-                        found.update(piece)
-                        size += len(piece)
-                        if size > blob.size:
-                            break
+                for piece in self.pieces(repository, blob.digest):
+                    found.update(piece)
+                    size += len(piece)
+                    if size > blob.size:
+                        break
             except RegistryError as error:
                 if error.lasting or attempt >= self.retry.attempts:
                     raise
@@ -253,7 +262,7 @@ class Registry:
                 "PUT", location, scope, headers=headers, content=content,
                 timeout=httpx.Timeout(COMMIT_S, write=TAKING_S, connect=CONNECT_S, pool=None),
                 # Twice: the source may give it as slowly as we may send it.
-                seconds=COMMIT_S + 2 * blob.size / rate.LEAST_RATE,
+                seconds=COMMIT_S + 2 * rate.longest_s(blob.size),
             )  # fmt: skip
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None

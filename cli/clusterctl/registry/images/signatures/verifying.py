@@ -10,9 +10,10 @@ from enum import StrEnum
 from clusterctl.cluster import signature_policy
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
-from clusterctl.parallel import parallel_map
+from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
+from clusterctl.registry.images.resolve import source_host
 from clusterctl.registry.images.signatures.checking import CODE, SignatureChecker, SignedImage
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.errors import RegistryError
@@ -55,7 +56,7 @@ def verify_signatures(
     found = dict(
         zip(
             (image.name for image in images),
-            parallel_map(check, images, limit=PARALLEL_IMAGES, stop=stop),
+            parallel_map_fairly(check, images, key=source_host, limit=PARALLEL_IMAGES, stop=stop),
             strict=True,
         )
     )

@@ -38,6 +38,7 @@ from clusterctl.registry.images.unbundling import check, put_files
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.rate import Pace
 from clusterctl.registry.oci.retry import RetryPolicy
 
 NOBODY = 65534
@@ -69,6 +70,7 @@ class Source:
 
     endpoint = SimpleNamespace(host="source")
     retry = RetryPolicy(attempts=1)
+    pace = Pace()
 
     def __init__(self) -> None:
         self.blobs = {manifest.digest_of(one): one for one in (CONFIG, LAYER)}

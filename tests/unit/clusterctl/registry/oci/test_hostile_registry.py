@@ -7,6 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.hostile_server import WHO, A, asking, endless, hostile, whole
@@ -17,6 +18,7 @@ from clusterctl.registry.images import resolve as resolving
 from clusterctl.registry.images import verify as verifying
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.resolve import closure, resolve
+from clusterctl.registry.images.spool import LEAST_PROGRESS, Spool
 from clusterctl.registry.images.verify import damage
 from clusterctl.registry.oci import client as client_module
 from clusterctl.registry.oci import deadline, manifest, rate
@@ -101,7 +103,8 @@ def test_who_takes_an_upload_too_slowly_is_left_at_the_deadline(
     ticks: Iterator[int], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(client_module, "COMMIT_S", 40.0)
-    monkeypatch.setattr(rate, "LEAST_RATE", 1e9)
+    monkeypatch.setattr(rate, "MAX_BEHIND_S", 0.0)
+    monkeypatch.setattr(rate, "WHOLE_RATE", 1e9)
     blob = Blob(A, 1 << 20)
 
     def answer(head: str) -> Iterator[bytes]:
@@ -127,6 +130,50 @@ def test_a_blob_that_trickles_is_left_and_one_at_the_least_rate_is_not(monkeypat
     # Read in one call of two seconds each.
     enough = int(2 * rate.LEAST_RATE)
     assert len(list(rate.fast_enough(iter([b"x" * enough] * 100), "host", "blob"))) == 100
+
+
+def test_a_registry_is_left_once_its_blobs_are_an_hour_behind(monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count(0.0)
+    monkeypatch.setattr(rate, "now", lambda: next(clock))  # a second passes with each piece
+    pace, enough = rate.Pace(), int(2 * rate.WHOLE_RATE)
+
+    def read(size: int, pieces: int) -> int:
+        return len(list(pace.kept(iter([b"x" * size] * pieces), "host", "blob")))
+
+    assert read(enough, 10_000) == 10_000
+    blobs = iter(range(10))
+    with pytest.raises(RegistryError, match="less than 100 kB a second") as refused:
+        for _ in blobs:
+            assert read(1100, 1000) == 1000
+    assert (refused.value.code, refused.value.lasting) == ("images.unreachable", True)
+    # Not more for having been fast before; nor is it asked for another.
+    assert next(blobs) == 4
+    with pytest.raises(RegistryError, match="less than"):
+        pace.kept(iter([]), "host", "blob").__next__()
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["hashed", "spooled"])
+def test_a_blob_that_comes_bit_by_bit_is_left(is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(rate, "now", lambda: next(clock))
+    monkeypatch.setattr(rate, "MAX_BEHIND_S", 100.0)
+    monkeypatch.setattr(rate, "WHOLE_RATE", 1e9)
+    piece, blob = b"x" * LEAST_PROGRESS, Blob(A, 1 << 30)
+
+    def answer(_: str) -> Iterator[bytes]:
+        # What came counts as progress, and another connection begins; or all comes, and no faster.
+        yield b"HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\n\r\n" % (
+            len(piece) if is_kept else blob.size
+        )
+        yield from itertools.repeat(piece, 1 if is_kept else blob.size // len(piece))
+
+    with hostile(answer) as server, asking(server.host) as registry:
+        with pytest.raises(RegistryError, match="kB a second for each blob"):
+            if is_kept:
+                list(Spool(tmp_path).stream(registry, "a/b", blob))
+            else:
+                registry.hash_blob("a/b", blob)
+        assert server.sent < blob.size / 2
 
 
 @pytest.mark.parametrize("start", [b"1;x=", b"1\r\nx\r\n0\r\nX: "], ids=["chunk header", "trailer"])
