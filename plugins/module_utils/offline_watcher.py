@@ -32,6 +32,8 @@ SYN, ACK = 0x02, 0x10
 ECHO, ECHO_V6 = 8, 128
 PROTOCOLS = {TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmp"}
 BUFFER = 8 << 20
+# What the kernel counts for the smallest one there, with what it keeps of it, is more.
+LEAST_PACKET_BYTES = 512
 # Conversations over UDP that others started with this node: its answers start no session.
 MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
@@ -331,6 +333,16 @@ def lost(heard: socket.socket) -> int:
     return struct.unpack("II", heard.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
 
 
+def drain(heard: socket.socket, watch: Watch) -> None:
+    """Hear what came before the signal, which is still in the buffer; what comes meanwhile has no end, where
+    somebody sends without one."""
+    heard.settimeout(0)
+    with contextlib.suppress(OSError):
+        for _ in range(heard.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // LEAST_PACKET_BYTES + 1):
+            packet, address = heard.recvfrom(2048)
+            watch.hear(packet, address[1], address[2], address[0])
+
+
 def main() -> None:
     """Listen until told to end, or until the time is over."""
     config = json.loads(Path(sys.argv[1]).read_text())
@@ -356,14 +368,7 @@ def main() -> None:
             watch.record["alive"] = time.time()
             write(output, watch.record)
             written, changed = time.monotonic(), False
-    # What came before the signal is still in the buffer.
-    heard.settimeout(0)
-    try:
-        while True:
-            packet, address = heard.recvfrom(2048)
-            watch.hear(packet, address[1], address[2], address[0])
-    except OSError:
-        pass
+    drain(heard, watch)
     watch.record["lost"] += lost(heard)
     # Who told it to end, and whether that was the end of the run, is not known here: the module judges it.
     watch.record.update(alive=time.time(), drained=bool(ending))

@@ -212,6 +212,28 @@ def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_
     assert offline.why_not({**record, "open": []}, "r1") == ""
 
 
+def test_who_sends_without_end_does_not_keep_the_watch_from_ending() -> None:
+    class Flooded:
+        """A socket that always has one more."""
+
+        read = 0
+
+        def settimeout(self, seconds: float) -> None:
+            assert seconds == 0
+
+        def getsockopt(self, *_: int) -> int:
+            return 2 * watcher.BUFFER
+
+        def recvfrom(self, _: int) -> tuple[bytes, tuple[Any, ...]]:
+            self.read += 1
+            assert self.read < 100_000
+            return packet(OUT, watcher.TCP), ("v0", 0x0800, 4)
+
+    heard, watch = Flooded(), new_watch()
+    watcher.drain(heard, watch)  # type: ignore[arg-type]
+    assert heard.read > watcher.BUFFER // 1024, "all that may have been in the buffer"
+
+
 def test_the_program_that_goes_to_the_node_is_this_one_and_needs_nothing_of_ours() -> None:
     assert offline_watch.program() == WATCHER.read_text(encoding="utf-8")
     done = subprocess.run(
