@@ -124,16 +124,20 @@ def require_no_downgrade(origin: httpx.URL, target: httpx.URL) -> None:
 
 
 def require_may_change(method: str, origin: httpx.URL, target: httpx.URL) -> None:
-    """Refuse to change something at another server than was asked, which chooses what: services of the site
-    trust this machine. Only an upload may go to a storage elsewhere, over TLS.
+    """Refuse to change something at another server, which who was asked chooses: services of the site trust
+    this machine. Registries take uploads where they are asked; storage elsewhere is only read.
 
     Raises RegistryError (``images.redirect``).
     """
-    is_upload = method == "PUT" and target.scheme == "https"
-    if method in ("GET", "HEAD") or is_upload or has_same_origin(origin, target):
+    if method in ("GET", "HEAD") or has_same_origin(origin, target):
         return
-    raise _refusal(
-        f"{one_line(origin.host)} sends a {method} to another server", str(target.copy_with(query=None))
+    raise RegistryError(
+        f"{one_line(origin.host)} sends a {method} to another server than it was asked at",
+        code="images.redirect",
+        where=one_line(str(target.copy_with(query=None))),
+        hint=f"It must name itself {one_line(str(origin.copy_with(raw_path=b'/')))} (Harbor: external_url; "
+        "docker-registry: http.host, or http.relativeurls: true; a proxy: X-Forwarded-Proto), or be asked as "
+        "it names itself.",
     )
 
 

@@ -101,21 +101,42 @@ def test_credentials_stay_with_their_registry_wherever_it_redirects(played):
     assert WHO.basic in {who for _, who in told}
 
 
-def test_an_upload_that_is_redirected_is_sent_there_as_a_whole(played):
+def test_an_upload_that_is_redirected_is_sent_again_as_a_whole(played):
     got: list[bytes] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
             return httpx.Response(202, headers={"location": "/upload"})
-        assert request.url.host == "registry.example" or "authorization" not in request.headers
         got.append(request.read())
         if request.url.path == "/upload":
-            return httpx.Response(307, headers={"location": "https://store.example/x"})
+            return httpx.Response(307, headers={"location": "https://registry.example:443/x"})
         return httpx.Response(201)
 
     with played(answer) as registry:
         registry.put_blob("a/b", Blob(A, 3), lambda: iter([b"xyz"]))
     assert got == [b"xyz", b"xyz"]
+
+
+@pytest.mark.parametrize("place", ["https://store.example/x", "https://registry.example:8443/x"])
+@pytest.mark.parametrize("is_redirected", [False, True], ids=["begun there", "redirected"])
+def test_an_upload_is_sent_to_no_other_server(is_redirected: bool, place: str, played):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.host}:{request.url.port or 443}")
+        if request.method == "POST":
+            return httpx.Response(202, headers={"location": "/upload" if is_redirected else place})
+        return httpx.Response(307 if request.url.path == "/upload" else 201, headers={"location": place})
+
+    with played(answer) as registry:
+        try:
+            registry.put_blob("a/b", Blob(A, 3), lambda: iter([b"xyz"]))
+        except RegistryError as error:
+            assert (error.code, error.where) == ("images.redirect", place)
+            assert "https://registry.example/ (Harbor: external_url" in error.hint
+    # Where it says that an upload begins at another port of its own, it is asked at the one that we know.
+    is_own = place.startswith("https://registry.example") and not is_redirected
+    assert asked == ["POST registry.example:443"] + ["PUT registry.example:443"] * (is_own or is_redirected)
 
 
 @pytest.mark.parametrize("realm", ["http://auth.example/token", "http://10.0.0.7/token"])
