@@ -17,14 +17,18 @@ def templated(repository: Path, role: str, name: str, variables: dict[str, Any])
         yaml.safe_load((repository / "roles" / role / name / "main.yml").read_text(encoding="utf-8"))
         for name in ("defaults", "vars")
     )
+    trusted = trusted_templates({**defaults, **ours})
+    made: Any = Templar(DataLoader(), variables={**trusted, **variables}).template(trusted[name])
+    return made
+
+
+def trusted_templates(value: Any) -> Any:
+    """A value of a role whose texts Ansible takes for templates, as it does those of a play."""
     try:
         from ansible.template import trust_as_template
     except ImportError:
-        trusted = {**defaults, **ours}
-    else:
-        trusted = _trusted({**defaults, **ours}, trust_as_template)
-    made: Any = Templar(DataLoader(), variables={**trusted, **variables}).template(trusted[name])
-    return made
+        return value
+    return _trusted(value, trust_as_template)
 
 
 def _trusted(value: Any, trust: Callable[[str], str]) -> Any:
