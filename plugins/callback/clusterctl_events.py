@@ -53,6 +53,8 @@ DIFF_LIMIT = 64_000
 DIFFS_LIMIT = 1_000_000
 # Of one result: lines before times lines after. To compare takes up to the cube of the lines.
 MAX_COMPARED = 1_000_000
+# Of a mapping in a diff that is shown a value a line.
+LINES_LIMIT = 10_000
 # Of what a module of ours says to clusterctl, as JSON.
 REPORT_LIMIT = 1_000_000
 # Of all that one host says so in a playbook: clusterctl keeps it until the end.
@@ -103,6 +105,15 @@ def bound_diffs() -> None:
         return found
 
     CallbackBase._get_diff = get_bounded
+    CallbackBase._serialize_diff = lambda _, part: serialized(part)
+
+
+def serialized(part: Any) -> str:
+    """A mapping of a diff, a value a line; a long one in one line: what is deep takes many blanks."""
+    line = json.dumps(part, sort_keys=True, default=str)
+    if len(line) <= LINES_LIMIT:
+        line = json.dumps(part, sort_keys=True, default=str, indent=4)
+    return f"{line}\n"
 
 
 def halve_memory() -> None:

@@ -193,9 +193,10 @@ def playbook_environment(
         **ansible_environment(content, environment),
         "ANSIBLE_CALLBACK_PLUGINS": str(content / "plugins" / "callback"),
         "ANSIBLE_CALLBACKS_ENABLED": "clusterctl_events",
-        # As YAML, Ansible's main process takes hours to print a host's answer with a long run of spaces.
+        # As YAML, Ansible's main process takes hours to print a host's answer with a long run of spaces; with
+        # a value a line, one that is deep takes hundreds of times its length.
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-        "ANSIBLE_CALLBACK_FORMAT_PRETTY": "true",
+        "ANSIBLE_CALLBACK_FORMAT_PRETTY": "false",
         "PYTHONUNBUFFERED": "1",
     }
     if task_limit_s:

@@ -278,6 +278,15 @@ def test_a_failure_with_a_long_run_of_blanks_keeps_nobody_waiting(site: Path, bl
     assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
 
 
+def test_a_failure_with_a_deep_answer_is_written_in_proportion_to_its_length(site: Path) -> None:
+    """With a value a line, each stands after as many blanks as it is deep in the answer."""
+    zeros = "yes 0, | head -n 20000 | tr -d '\\n'"
+    says = f"""printf '{{"failed": true, "msg": "no", "x": {"[" * 100}'\n{zeros}\necho '0{"]" * 100}}}'"""
+    outcome = with_a_liar(site, says)
+    assert outcome.states == {"gpu01": HostState.FAILED, "gpu02": HostState.GOOD}
+    assert (site / "run" / "ansible.log").stat().st_size < 500_000
+
+
 def test_facts_of_all_tasks_of_a_node_fill_no_memory_of_the_others(site: Path) -> None:
     """Ansible's main process keeps them all, and each task of each host starts as a copy of it."""
     liar = site / "liar"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -178,6 +179,16 @@ def test_ansible_compares_no_more_lines_of_a_result_than_files_have(sent):
     assert "too long to compare: 900 lines before, 900 after\n" in found
     assert (found.count("+new"), found.endswith("as it is")) == (500, True)
     assert callback._get_diff({"before": "", "after": "new\n" * 5000}).count("+new") == 5000
+
+
+def test_a_mapping_of_a_diff_is_shown_in_lines_and_a_long_one_in_proportion_to_its_length(sent):
+    callback, _ = sent
+    assert '+    "mode": "0644"' in callback._get_diff({"before": {}, "after": {"mode": "0644"}})
+    deep: list = [0] * 20_000
+    for _ in range(100):
+        deep = [deep]
+    long = callback._get_diff({"before": {}, "after": {"deep": deep}})
+    assert len(long) < 2 * len(json.dumps(deep))
 
 
 def test_what_a_host_reports_in_all_its_tasks_is_bounded_and_costs_no_other_host(sent):
