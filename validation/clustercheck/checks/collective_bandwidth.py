@@ -26,9 +26,8 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         return None
     of_nodes = Counter(rank.node for rank in outcome.ranks)
     nodes, ranks = len(of_nodes), len(outcome.ranks)
-    nccl = backend_of(outcome) == "nccl"
     method = f"{limits.method}, judged by what it means for {collective.words(name)}"
-    if nccl and bandwidth.is_one_nvlink_domain(evidence, outcome):
+    if bandwidth.is_one_nvlink_domain(evidence, outcome):
         profile = evidence.profile(outcome.ranks[0].node)
         part = within_node_part(name, ranks, switched=bool(profile and profile.switched))
         if profile is None:
@@ -37,7 +36,7 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         if limits.floor is not None and part is not None:
             floor = _scaled_limit(limits.floor, part, f"{HALF}; {limits.floor.source}")
         return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
-    part = network_part(name, nodes, ranks, pipelined=nccl)
+    part = network_part(name, nodes, ranks, pipelined=backend_of(outcome) == "nccl")
     even = len(set(of_nodes.values())) == 1
     if limits.nominal is None:
         return None

@@ -111,10 +111,10 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
     ]
     wires = {"node": _gpu_link_gbps(evidence, nodes[0]), "cluster": _network_gbps(evidence, nodes)}
     of_node_s = scaled.get("cluster", 1.0) * case["batch"] / per_rank
-    steps_s = {"node": scaled.get("node", 1.0) * of_node_s, "cluster": of_node_s}
     for level, part in scaled.items():
         wire = wires[level]
-        floor = scaling_floor(level, key[0], steps_s[level], wire) if nccl and wire else None
+        step_s = part * of_node_s if level == "node" else of_node_s
+        floor = scaling_floor(level, key[0], step_s, wire) if nccl and wire else None
         against = "one GPU" if level == "node" else "one node"
         lacking = "" if floor else "; no floor has a source here"
         figures.append(

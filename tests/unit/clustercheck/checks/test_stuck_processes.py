@@ -158,6 +158,15 @@ def test_each_is_judged_by_what_it_holds(found: list[Any], verdict: Verdict, bec
     assert because in result.because
 
 
+@pytest.mark.parametrize(
+    "parent", [None, "bash", {}, {"name": "bash"}, {"pid": 4000}, {"name": "bash", "pid": "4000"}]
+)
+def test_a_parent_that_is_not_known_is_not_named(parent: Any) -> None:
+    result = judged(zombie(has_gpu=True, parent=parent))
+    assert result.verdict is FAIL
+    assert "sh (4712)" in result.because
+
+
 @pytest.mark.parametrize("wrong", [{"state": "R"}, {"pid": "1"}])
 def test_what_is_no_process_is_not_judged(wrong: dict[str, Any]) -> None:
     assert judged(asleep(**wrong)).verdict is NOT_RUN

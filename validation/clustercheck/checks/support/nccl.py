@@ -129,11 +129,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
             for n in nodes
             if n not in by_sockets and (declared[n] or (declared[n] is None and rails[n].ports))
         ],
-        interfaces={
-            node: name
-            for node, name in dict(interfaces or {}).items()
-            if node in nodes and node not in own_interface
-        },
+        interfaces={n: name for n, name in dict(interfaces or {}).items() if n not in own_interface},
         gpudirect=[
             node
             for node, topology in topologies.items()
