@@ -34,6 +34,8 @@ def guard_secrets(request: httpx.Request) -> None:
     host = f"[{url.host}]" if ":" in url.host else url.host
     if url.scheme != "http" or not is_this_machine(host):
         return
+    # Who holds a connection that is kept may have left the port to us since: each request has its own.
+    request.headers["Connection"] = "close"
     others = request.extensions.get("trace")
 
     def look(event: str, about: dict[str, Any]) -> None:

@@ -27,9 +27,10 @@ NOBODY = frozenset({-1})  # whoever listens is another user
 
 
 @contextmanager
-def registry(host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
-    """A server that wants a password; its address, and all that it was sent."""
+def registry(connections: list[int] | None = None) -> Iterator[tuple[str, list[str]]]:
+    """A server that wants a password; its address, and all that it was sent, by which port of ours."""
     heard: list[str] = []
+    by_ports = [] if connections is None else connections
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -37,6 +38,7 @@ def registry(host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             heard.append(f"{self.command} {self.path} {body} {self.headers}")
+            by_ports.append(self.client_address[1])
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="here"')
             self.send_header("Content-Length", "0")
@@ -47,13 +49,10 @@ def registry(host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    class Server(ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-    with Server((host, 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
-            yield f"[{host}]:{server.server_port}" if ":" in host else f"{host}:{server.server_port}", heard
+            yield f"127.0.0.1:{server.server_port}", heard
         finally:
             server.shutdown()
 
@@ -90,6 +89,19 @@ def test_a_password_goes_to_no_port_that_another_user_has_taken(
         assert refused.value.code == "registry.listener"
         assert refused.value.where == host
         assert not has_password(heard)
+
+
+@pytest.mark.parametrize("ask", [of_images, of_harbor])
+def test_a_password_goes_over_no_connection_that_was_used_before(ask: Callable[[str], None]) -> None:
+    """Who answered there may be another than who listens now."""
+    connections: list[int] = []
+    with registry(connections) as (host, heard):
+        for _ in range(2):
+            with pytest.raises(ClusterctlError):
+                ask(host)
+        assert has_password(heard)
+    assert len(connections) > 2
+    assert len(set(connections)) == len(connections)
 
 
 def test_where_nothing_is_secret_anybody_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
