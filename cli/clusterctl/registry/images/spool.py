@@ -58,7 +58,7 @@ class Spool:
         """
         with state_access():
             self.root = require_trusted_place(self.root, INSTEAD, make=True)
-            self._remove_foreign()
+            _remove_if_foreign(self.root / LOCK)
             # Not the directory itself: who may read a file or directory may lock it.
             descriptor = open_plain(self.root / LOCK, os.O_WRONLY)
         try:
@@ -71,22 +71,14 @@ class Spool:
                     where=str(self.root),
                     hint="Wait until it has ended; what it brings need not come twice.",
                 ) from None
+            with state_access():
+                with os.scandir(self.root) as entries:  # not kept: a medium may have any number
+                    ours = [self.root / entry.name for entry in entries if _OURS.fullmatch(entry.name)]
+                for path in ours:
+                    _remove_if_foreign(path)
             yield
         finally:
             os.close(descriptor)
-
-    def _remove_foreign(self) -> None:
-        """Remove links and other special files: what is written here would go elsewhere. So does what others
-        can write, who would change it after it was verified."""
-        with state_access():
-            with os.scandir(self.root) as entries:  # not kept: a medium may have any number
-                ours = [self.root / entry.name for entry in entries if _OURS.fullmatch(entry.name)]
-            for path in ours:
-                state = path.lstat()
-                is_ours = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
-                is_ours = is_ours and not find_objection_to_state(path, state)
-                if not (is_ours or stat.S_ISDIR(state.st_mode)):
-                    path.unlink()
 
     def whole(self, blob: Blob) -> Path:
         """Where a blob lies that is whole."""
@@ -255,6 +247,17 @@ class Spool:
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise stopped(str(self.root))
+
+
+def _remove_if_foreign(path: Path) -> None:
+    """Remove a link or another special file: what is written there would go elsewhere. So does what others
+    can write, who would change it after it was verified."""
+    with contextlib.suppress(FileNotFoundError):
+        state = path.lstat()
+        is_ours = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+        is_ours = is_ours and not find_objection_to_state(path, state)
+        if not (is_ours or stat.S_ISDIR(state.st_mode)):
+            path.unlink()
 
 
 def _follow_no_link(path: str, flags: int) -> int:

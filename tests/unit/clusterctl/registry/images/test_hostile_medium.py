@@ -400,6 +400,19 @@ def test_no_other_user_keeps_a_spool_or_a_bundle_from_being_used(planted: str, t
         child.communicate("\n", timeout=60)
 
 
+def test_a_second_command_touches_nothing_of_the_first(tmp_path: Path) -> None:
+    """What it finds there may be gone the next moment."""
+    first, inside = Spool(tmp_path / "spool"), tmp_path / "spool" / f"{'a' * 64}.5.part"
+    with first.held():
+        inside.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(ClusterctlError) as refused, Spool(first.root).held():
+            pass
+        assert refused.value.code == "images.held"
+        assert inside.is_symlink()
+    with first.held():
+        assert not inside.is_symlink()
+
+
 def test_only_files_of_ours_are_swept(source: Source, tmp_path: Path) -> None:
     usb, spool = tmp_path / "usb", Spool(tmp_path / "spool")
     (usb / PARTS).mkdir(parents=True)
