@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.support.memory_registry import MemoryRegistry, memory_registry
 from tests.support.registries import Made, Running, bytes_of, cluster_directory, put_image
 
+from clusterctl.registry.images import spool
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.answers import MAX_LAYER_BYTES
 from clusterctl.registry.oci.manifest import Manifest
@@ -66,8 +68,9 @@ def test_a_wrong_size_of_a_layer_fails_only_the_image_whose_source_says_it(
 
 
 def test_an_image_that_does_not_fit_keeps_no_other_away(
-    tmp_path: Path, source: Running, destination: Running
+    tmp_path: Path, source: Running, destination: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(spool, "free_on", lambda _: MAX_LAYER_BYTES // 2)
     made, layer = made_at(source)
     with memory_registry() as hostile:
         put_lie(hostile, made.layers[0].digest, MAX_LAYER_BYTES, layer)
