@@ -17,8 +17,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
 # What another machine keeps: it decides who may write there, and may make root's files another's (NFS's
 # root squash, the uid of CIFS).
 REMOTE = frozenset({
-    "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "smb3",
-    "virtiofs", "wekafs",
+    "9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "panfs", "pvfs2",
+    "smb3", "virtiofs", "wekafs",
 })  # fmt: skip
 
 
