@@ -23,10 +23,16 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.failure import Failure, failure_of, title_of
 from clusterctl.engine.failure_kinds import UNREADABLE
+from clusterctl.engine.module_report import MAX_FINDINGS
 
 # Characters of the diffs of one host, in all tasks together; a part counts as some more than it has.
 MAX_DIFFS = 1_000_000
 PART_OF_DIFF = 100
+TOO_MANY_FINDINGS: Mapping[str, Any] = {
+    "severity": "error",
+    "subject": "preflight",
+    "found": f"more than {MAX_FINDINGS} findings: the others are not kept",
+}
 
 
 class HostState(StrEnum):
@@ -161,6 +167,8 @@ class Ledger:
         one.busy = about.get("busy") or one.busy
         one.reboot = about.get("reboot") or one.reboot
         one.findings += about.get("findings", ())
+        if len(one.findings) > MAX_FINDINGS:  # of all tasks together
+            one.findings[MAX_FINDINGS - 1 :] = [TOO_MANY_FINDINGS]
         one.facts |= about.get("facts", {})
 
     def _stats(self, event: Stats) -> None:

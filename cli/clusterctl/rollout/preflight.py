@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.untrusted import HostAnswer, Message, Sentence, read_answer_as
 from clusterctl.engine.failure_kinds import UNREADABLE, kind_of
@@ -21,6 +22,7 @@ PLAYBOOK = "preflight.yml"
 TIME_LIMIT_S = 900.0
 # Of its facts, and of what needs no root; so that a host that hangs fails alone.
 TASK_LIMIT_S = 240
+LONGEST = 2000  # characters of each text of a finding, which is one line
 
 
 def _as_text(value: Any) -> str:
@@ -191,9 +193,9 @@ def _finding(host: str, record: Mapping[str, Any]) -> PreflightFinding:
         host=host,
         severity=severity,
         subject=one.subject,
-        found=one.found,
-        expected=one.expected,
-        remedy=one.remedy,
+        found=one_line(one.found, LONGEST),
+        expected=one_line(one.expected, LONGEST),
+        remedy=one_line(one.remedy, LONGEST),
         code=kind.code if kind and severity is PreflightSeverity.ERROR else "",
     )
 

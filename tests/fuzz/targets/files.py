@@ -137,7 +137,8 @@ def site() -> Site:
     lease_book.note(directory, lease_of(run, directory), ["gpu01"])
     save_record(directory, DriftRecord("gpu01", "r", "i", (Call("", "t", "module", "file", {}),), {"a": "b"}))
     lock.write(directory, _lock())
-    mirrored.remember(directory, mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",)))
+    image = mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",))
+    mirrored.remember(directory, image, ["m"])
     auths = {
         REGISTRIES[0]: {"auth": base64.b64encode(b"robot:x").decode()},
         REGISTRIES[1]: {"username": "u", "password": "p"},

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clustercheck.checks import all_reduce
 from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.nccl_tests import CHECKS, JOB
 from clustercheck.checks.support import seeding
@@ -104,6 +105,8 @@ def test_a_job_that_was_left_out_says_why_and_one_that_needs_no_nccl_is_excused(
     skipped = judged(replace(nothing, skipped={JOB: "the node is busy"}))
     assert (skipped.verdict, skipped.because) == (NOT_RUN, "the node is busy")
     assert judged(nothing).verdict is EXCLUDED, "the sample's ranks met over gloo"
+    met = seeding.verdicts(all_reduce.JOB, lambda _, verdict: verdict.update(backend="nccl"))(nothing)
+    assert (judged(met).verdict, "NCCL may have been used" in judged(met).because) == (NOT_RUN, True)
     ranks = tuple(rank for rank in sample.healthy().jobs[JOB].ranks if rank.node != "gpu02")
     without = seeding.with_job(sample.healthy(), replace(sample.healthy().jobs[JOB], ranks=ranks))
     assert judged(without).because == "no rank ran on this node"

@@ -6,9 +6,11 @@ import io
 
 from rich.console import Console
 
-from clusterctl.engine.events import Diff, PlayStarted, TaskStarted
-from clusterctl.engine.ledger import MAX_DIFFS, HostRecord, Ledger
+from clusterctl.engine.events import Diff, PlayStarted, Status, TaskResult, TaskStarted
+from clusterctl.engine.ledger import MAX_DIFFS, TOO_MANY_FINDINGS, HostRecord, Ledger
+from clusterctl.engine.module_report import MAX_FINDINGS
 from clusterctl.rollout import tables
+from clusterctl.rollout.preflight import LONGEST, PreflightSeverity, findings_of
 
 
 def lines_without_a_match(count: int) -> dict[str, str]:
@@ -56,3 +58,21 @@ def test_diffs_of_a_host_are_kept_up_to_a_size_over_all_its_tasks():
     assert sum(len(text) for part in kept for text in part.values()) < MAX_DIFFS
     assert kept[-1] == {"prepared": "[9000 more parts]"}
     assert [part["prepared"] for _, part in ledger.hosts["gpu02"].diffs] == ["y"]
+
+
+def test_findings_of_a_host_are_bounded_over_all_its_tasks_and_each_is_one_line():
+    ledger = Ledger(("gpu01", "gpu02"))
+    ledger.record(PlayStarted(1.0, hosts=("gpu01", "gpu02")))
+    ledger.record(TaskStarted(1.0, "t", task="Look", role="r"))
+    long = {"severity": "warning", "subject": "disk", "found": "x\n" * 4000}
+    for _ in range(3):
+        many = {"findings": [{**long, "expected": str(number)} for number in range(400)]}
+        ledger.record(TaskResult(1.0, "gpu01", "t", status=Status.OK, clusterctl=many))
+    ledger.record(TaskResult(1.0, "gpu02", "t", status=Status.OK, clusterctl={"findings": [long]}))
+    kept = {name: findings_of(name, one.findings) for name, one in ledger.hosts.items()}
+    assert [len(some) for some in kept.values()] == [MAX_FINDINGS, 1]
+    last = kept["gpu01"][-1]
+    assert (last.severity, last.found) == (PreflightSeverity.ERROR, TOO_MANY_FINDINGS["found"])
+    texts = [text for some in kept.values() for one in some for text in (one.found, one.expected, one.remedy)]
+    assert LONGEST - 10 < max(map(len, texts)) <= LONGEST
+    assert not any("\n" in text for text in texts)

@@ -126,14 +126,15 @@ def _ways(evidence: Evidence, name: str) -> Mapping[Pair, str]:
     try:
         topology = evidence.nodes[name].topology()
         addresses = sorted(evidence.nodes[name].smi().by_address)
-        numbers = {gpu: number_of(evidence, name, each) for gpu, each in zip(topology.gpus, addresses)}
+        places = {gpu: number_of(evidence, name, each) for gpu, each in zip(topology.gpus, addresses)}
     except CannotReadError:
         return {}
     if len(addresses) != len(topology.gpus):
         return {}
+    numbers = {gpu: number for gpu, number in places.items() if number is not None}
     return {
         (one, other): topology.connections[a][b]
         for a, one in numbers.items()
         for b, other in numbers.items()
-        if one is not None and other is not None and one != other
+        if one != other
     }

@@ -175,7 +175,8 @@ def test_a_damaged_record_of_secrets_or_images_is_an_explained_error(
     cluster.ensure_state()
     vault, path = cluster.secrets / "registry-robots.json", mirrored.path(cluster)
     Vault(vault).save()
-    mirrored.remember(cluster, mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",)))
+    image = mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",))
+    mirrored.remember(cluster, image, ["m"])
     for file, read, code in (
         (vault, lambda: Vault(vault), "registry.vault"),
         (path, lambda: mirrored.brought(cluster), "images.record-unreadable"),
