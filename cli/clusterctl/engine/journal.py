@@ -92,14 +92,14 @@ def _without_words(event: Event) -> Event:
     return replace(event, **{name: value for name, value in SAID.items() if getattr(event, name, None)})
 
 
-def read(path: Path, about: bytes = b"") -> Iterator[Event]:
+def read(path: Path, start: bytes = b"") -> Iterator[Event]:
     """Every whole, known event of a journal; nothing if there is none.
 
-    ``about`` leaves out lines without these bytes, unread: years of journals are looked through for jobs.
+    ``start`` leaves out lines that begin otherwise, unread: years of journals are looked through for jobs.
     Raises ClusterctlError (``runs.journal-unreadable``).
     """
     for line in journal_lines(path):
-        event = parse(line) if about in line else None
+        event = parse(line) if line.startswith(start) else None
         if event is not None:
             yield event
 
@@ -107,7 +107,7 @@ def read(path: Path, about: bytes = b"") -> Iterator[Event]:
 def open_jobs(path: Path) -> list[JobStarted]:
     """Jobs that a journal saw start and not end."""
     jobs: dict[tuple[str, str], JobStarted] = {}
-    for event in read(path, about=b'"job_'):
+    for event in read(path, start=b'{"event": "job_'):
         if isinstance(event, JobStarted):
             jobs[event.host, event.job_id] = event
         elif isinstance(event, JobFinished):

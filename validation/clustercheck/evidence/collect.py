@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from clustercheck.evidence.node import NodeEvidence
@@ -18,6 +19,7 @@ from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 
 GRACE_S = 10.0  # a transport with a limit of its own gets this much longer to report it
+MAX_OBJECTS = 10  # lines that are JSON objects; others may come from what a login shell starts
 PARTS_OF_STATUS = (
     "host",
     "nvidia_smi",
@@ -100,15 +102,15 @@ def evidence_of(ended: CallEnd[Completed], limit_s: float) -> NodeEvidence:
 def read_output(node: str, completed: Completed) -> NodeEvidence:
     """A node's evidence from what the probe printed: its last line that is a JSON object."""
     why = ""
-    for line in reversed(completed.stdout.splitlines()):
-        if line.startswith("{"):
-            try:
-                record = read_record(line)
-            except CannotReadError as error:
-                why = str(error)
-                break
-            if "probe" in record:
-                return NodeEvidence(node, record)
+    objects = (line for line in reversed(completed.stdout.splitlines()) if line.startswith("{"))
+    for line in islice(objects, MAX_OBJECTS):
+        try:
+            record = read_record(line)
+        except CannotReadError as error:
+            why = str(error)
+            break
+        if "probe" in record:
+            return NodeEvidence(node, record)
     errors = completed.stderr.strip().splitlines() if completed.exit_code or not why else []
     answer = (errors or [why or "nothing on standard error"])[-1]
     because = f"the probe ended with {completed.exit_code} and no record that can be read: {answer}"

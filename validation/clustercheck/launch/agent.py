@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,8 +48,16 @@ class Agent:
         self._transport = transport
         self._source = SOURCE.read_text(encoding="utf-8")
 
-    def ask(self, node: str, request: Mapping[str, Any], kind: type[A], timeout_s: float) -> A:
-        """The node's answer to one request, of this kind.
+    def ask(
+        self,
+        node: str,
+        request: Mapping[str, Any],
+        kind: type[A],
+        timeout_s: float,
+        *,
+        on_text: Callable[[str], None] = lambda _: None,
+    ) -> A:
+        """The node's answer to one request, of this kind; ``on_text`` may refuse it by CannotReadError.
 
         Raises NodeActionError if the action failed or its answer is of another kind, NodeUnreachableError if
         the node does not answer.
@@ -63,6 +71,7 @@ class Agent:
             lines = done.stderr.strip().splitlines()
             raise NodeActionError(one_line(lines[-1] if lines else str(error), MAX_MESSAGE)) from None
         try:
+            on_text(done.stdout)
             answer = clean(raw, kind.bounds, what)
         except CannotReadError as error:
             raise NodeActionError(f"unreadable answer: {one_line(str(error), MAX_MESSAGE)}") from None

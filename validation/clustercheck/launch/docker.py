@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from clustercheck.launch.first_failure import (
     mark_unprovoked,
     succeeded,
 )
+from clustercheck.launch.kept import KeptAnswers
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome
 from clustercheck.launch.outcomes import (
     Missing,
@@ -85,6 +87,7 @@ class DockerLauncher:
         self._addresses = dict(addresses)
         self._jobs = jobs
         self._agent = Agent(transport)
+        self._kept = KeptAnswers()
         self._frameworks: dict[tuple[str, str, str, tuple[str, ...]], Mapping[str, Any]] = {}
         self._transport = transport
         self._running: dict[str, StartedContainer] = {}
@@ -311,7 +314,10 @@ class DockerLauncher:
         limit = spec.timeout_s + WAIT_MARGIN_S
         request = make_wait_request(spec, started, limit)
         try:
-            answer = self._agent.ask(started.node, request, WaitAnswer, limit + STOP_S)
+            answer = self._agent.ask(
+                started.node, request, WaitAnswer, limit + STOP_S,
+                on_text=partial(self._kept.add, started.node, spec.name),
+            )  # fmt: skip
         except (NodeUnreachableError, NodeActionError) as error:
             return Missing(describe_failure(error))
         if not answer.ranks.keys() <= set(map(str, started.ranks)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from clustercheck.checks.base import Finding, evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.first_failure import RankEvidence, judge_group
+from clustercheck.launch.kept import KeptAnswers
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope, Severity, Verdict
@@ -139,9 +141,13 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
 
 def test_no_bound_of_what_nodes_say_is_reached_by_a_healthy_large_cluster() -> None:
     """Results of the group name each node; the names are the inventory's, as many as there are."""
-    results = judged(sample.healthy(200))
+    evidence, answers = sample.healthy(200), KeptAnswers()
+    results = judged(evidence)
     assert [r.because for r in results if r.because.startswith("cannot read")] == []
     assert [r.check for r in results if "values omitted" in r.evidence] == []
+    for job, outcome in evidence.jobs.items():
+        for node, ranks in outcome.by_node.items():
+            answers.add(node, job, 20 * json.dumps([rank.verdict for rank in ranks]))  # of 4,000 nodes
 
 
 def test_equal_evidence_is_kept_once_and_other_types_are_other_evidence() -> None:

@@ -16,6 +16,7 @@ from tests.support.examples import scaled
 from tests.support.json_changes import places, value_at
 from tests.support.validation_in_memory import Says
 
+from clustercheck.launch import kept
 from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import (
     MAX_MESSAGE,
@@ -27,7 +28,9 @@ from clustercheck.launch.answers import (
     WaitAnswer,
 )
 from clustercheck.launch.docker import DockerLauncher
+from clustercheck.launch.kept import KeptAnswers
 from clustercheck.launch.model import JobSpec, RankState
+from clustercheck.parse.reading import CannotReadError
 
 from .test_docker import IMAGE, NODES, Nodes
 
@@ -209,6 +212,35 @@ def test_a_node_answers_for_its_own_ranks_only() -> None:
     outcome = launcher.run(spec, on_event=lambda event: None)
     assert outcome.ranks[1].state is RankState.UNREACHABLE
     assert outcome.ranks[1].because == "its answer is about ranks of other nodes"
+
+
+def test_what_one_node_says_in_all_jobs_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    said = {"ok": True, "text": "x" * 10_000}
+    nodes.special["gpu02", "wait"] = lambda request: Nodes.ended(request["ranks"], said)
+    launcher = DockerLauncher(nodes, run_id="r", addresses={node: f"192.0.2.{node[-1]}" for node in NODES})
+    monkeypatch.setattr(kept, "MAX_KEPT", 45_000)
+
+    def because(job: str) -> list[str]:
+        spec = JobSpec(job, "pairs.py", NODES, IMAGE, 5.0)
+        return [rank.because for rank in launcher.run(spec, on_event=lambda event: None).ranks]
+
+    jobs = ["one", "two", "one", "two", "three"]  # again, as in a burn-in
+    assert [because(job)[1] for job in jobs] == [""] * 5
+    refused = because("four")
+    assert "its answers to all jobs would take more than" in refused[1]
+    assert not any("answers" in words for place, words in enumerate(refused) if place != 1)
+    assert because("one") == [""] * len(NODES)
+
+
+def test_wide_characters_and_many_values_weigh_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MAX_KEPT", 40_000)
+    for text in ("x" * 30_000, "[" * 100, "\U0001f600" * 5000, "\\ud83d\\ude00" * 800):
+        answers = KeptAnswers()
+        answers.add("gpu01", "one", text)
+        with pytest.raises(CannotReadError):
+            answers.add("gpu01", "two", text * 4)
+        answers.add("gpu02", "two", text)
 
 
 def test_the_directory_to_remove_is_ours_whatever_a_node_says() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clustercheck.evidence.collect import evidence_of, read_output
+from clustercheck.evidence.collect import MAX_OBJECTS, evidence_of, read_output
 from clustercheck.evidence.shipment import shipment, sources
 from clustercheck.launch.bounded import CallEnd, run_all
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
@@ -214,7 +214,7 @@ def test_a_shipped_package_runs_where_nothing_of_ours_is(tmp_path: Path) -> None
 def test_answers_of_nodes() -> None:
     record = '{"probe": 1, "host": {}}'
     assert read_output("a", Completed(0, f"motd\n{record}\n", "")).raw == {"probe": 1, "host": {}}
-    for stdout in ("", "motd", '{"probe": 1, "host', "{}", "[1]"):
+    for stdout in ("", "motd", '{"probe": 1, "host', "{}", "[1]", f"{record}\n" + "{}\n" * MAX_OBJECTS):
         node = read_output("a", Completed(127, stdout, "sh: python3: not found"))
         assert "python3: not found" in node.unreachable
     assert "within 9 s" in evidence_of(CallEnd("a", error=NodeTimeoutError("a", "slow")), 9).unreachable

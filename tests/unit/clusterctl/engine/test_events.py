@@ -59,6 +59,19 @@ def test_a_plain_event_is_read_as_it_was_written():
     assert as_record(parse(as_line(event))) == as_record(event)
 
 
+def test_who_looks_for_jobs_reads_no_line_that_only_says_so(tmp_path, monkeypatch):
+    """Journals of all runs are looked through before an apply, and nodes decide what stands in them."""
+    path, read_lines = tmp_path / "journal.jsonl", []
+    told = {"facts": {"event": "job_started", "text": '{"event": "job_started"'}}
+    with Journal(path) as journal:
+        journal.write(result(status="ok", clusterctl=told))
+        journal.write(JobStarted(1.0, "gpu01", "j1.1"))
+    parse_line = journal_module.parse
+    monkeypatch.setattr(journal_module, "parse", lambda line: read_lines.append(line) or parse_line(line))
+    assert [job.host for job in open_jobs(path)] == ["gpu01"]
+    assert len(read_lines) == 1
+
+
 def test_a_torn_last_line_hides_nothing_before_or_after_it(tmp_path):
     path = tmp_path / "journal.jsonl"
     with Journal(path) as journal:
