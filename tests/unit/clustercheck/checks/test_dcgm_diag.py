@@ -106,6 +106,16 @@ def test_what_every_gpu_skipped_is_no_pass() -> None:
     assert verdicts(found)["gpu01"] == {Verdict.NOT_RUN}
 
 
+def test_a_test_that_was_skipped_beside_others_that_passed_takes_no_pass_away() -> None:
+    whole = json.loads(dcgm4_text(8))
+    tests = whole["DCGM Diagnostic"]["test_categories"][1]["tests"]
+    tests.append({**json.loads(json.dumps(tests[0]).replace('"Pass"', '"Skip"')), "name": "pcie"})
+    found = run_dcgm_diagnostic(SUITE, before(), Nodes(gpu01=sample.program(json.dumps(whole))))
+    assert verdicts(found)["gpu01"] == {Verdict.PASS}
+    of_node = [r for r in evaluate(BY_ID["dcgm-diag"], found) if r.subject.node == "gpu01"]
+    assert all("pcie" in result.evidence["skipped"] for result in of_node)
+
+
 @pytest.mark.parametrize(("word", "verdict"), [("Pass", Verdict.PASS), ("Skip", Verdict.NOT_RUN)])
 def test_level_1_may_test_no_gpu_and_yet_something(word: str, verdict: Verdict) -> None:
     """It may have tests of the software alone; that none of these ran is no pass either."""
