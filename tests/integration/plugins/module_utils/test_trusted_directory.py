@@ -10,8 +10,8 @@ import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import trusted_directory as trusted
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import pinned
 
+pytestmark = pytest.mark.needs("root")  # whose directories are to be
 NOBODY = 65534
-is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
 MOUNTS = """22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:40 / /mnt/nas rw,relatime shared:2 master:3 - {kind} {source} {options}
 31 22 8:2 / /mnt/nfs - rw,relatime - xfs /dev/nfs4 rw
@@ -67,7 +67,6 @@ def test_a_directory_that_others_may_exchange_is_refused(tmp_path: Path, there: 
         pass
 
 
-@is_root
 @pytest.mark.parametrize("place", ["above", "above/backups"])
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "above/backups").mkdir(parents=True)
@@ -83,7 +82,6 @@ def test_a_link_is_not_followed(tmp_path: Path, place: str) -> None:
     assert refusal(tmp_path / "above/backups").startswith(f"{tmp_path / place} is a link")
 
 
-@is_root
 def test_what_another_machine_keeps_may_belong_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +124,6 @@ def test_a_disk_of_this_host_is_none_of_another_machine(tmp_path: Path) -> None:
         assert not trusted.is_remote(place)
 
 
-@is_root
 @pytest.mark.parametrize("way", ["directory", "link"])
 def test_what_others_put_in_the_place_of_a_new_directory_is_refused(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch

@@ -40,7 +40,7 @@ for one in *.partial; do
 done
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+pytestmark = pytest.mark.needs("root")
 
 
 @dataclass(frozen=True)
