@@ -6,7 +6,15 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from tests.support.registries import Proxy, Running, cluster_directory
+from tests.support.registries import (
+    Made,
+    Proxy,
+    Running,
+    bytes_of,
+    cluster_directory,
+    put_image,
+    put_index,
+)
 
 from clusterctl.cluster.inventory import forget_cached
 from clusterctl.errors import ClusterctlError
@@ -37,6 +45,16 @@ def records(result: Result) -> list[dict]:
 
 def mirror(directory: Path, to: Running | Proxy, *more: str) -> Result:
     return call(directory, "images", "mirror", "--to", f"http://{to.host}", "--json", *more)
+
+
+def put_list(source: Running) -> dict[str, Made]:
+    """A list of two platforms' images at t/many:1, by platform; their tags there are the architectures."""
+    made = {
+        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
+        for name in ("amd64", "arm64")
+    }
+    put_index(source.host, "t/many", "1", made)
+    return made
 
 
 def spooled(directory: Path) -> list[str]:

@@ -13,7 +13,6 @@ from tests.support.registries import (
     bytes_of,
     cluster_directory,
     put_image,
-    put_index,
     registry,
 )
 
@@ -24,7 +23,7 @@ from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Manifest
 from clusterctl.runs.store import RunStore
 
-from .driving import MB, call, error, good, mirror, records
+from .driving import MB, call, error, good, mirror, put_list, records
 
 
 def prune(directory: Path, to: Running, *more: str):
@@ -34,11 +33,7 @@ def prune(directory: Path, to: Running, *more: str):
 @pytest.fixture
 def directory(tmp_path: Path, source: Running, destination: Running) -> Path:
     """A cluster that has mirrored a list of two images, and now wants one of them alone."""
-    made = {
-        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
-        for name in ("amd64", "arm64")
-    }
-    put_index(source.host, "t/many", "1", made)
+    put_list(source)
     put_image(source.host, "t/old", "1", [bytes_of("old", MB)])
     put_image(destination.host, "others/theirs", "1", [bytes_of("theirs", MB)])
     put_image(destination.host, "m/many", "theirs", [bytes_of("theirs", MB)])
@@ -86,11 +81,7 @@ def test_what_others_pushed_stays_also_where_an_image_of_ours_lists_it(
     tmp_path: Path, source: Running, destination: Running
 ) -> None:
     """A source lists what it likes."""
-    made = {
-        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
-        for name in ("amd64", "arm64")
-    }
-    put_index(source.host, "t/many", "1", made)
+    made = put_list(source)
     theirs = put_image(destination.host, "m/many", "theirs", [bytes_of("arm64", MB)], architecture="arm64")
     assert theirs.digest == made["linux/arm64"].digest
     root = tmp_path / "site"
@@ -110,11 +101,7 @@ def test_what_others_pushed_stays_also_where_an_image_of_ours_lists_it(
 def test_what_an_interrupted_mirror_wrote_is_remembered_and_goes(
     tmp_path: Path, source: Running, destination: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {
-        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
-        for name in ("amd64", "arm64")
-    }
-    put_index(source.host, "t/many", "1", made)
+    put_list(source)
     root = tmp_path / "site"
     many = {"source": f"http://{source.host}/t/many:1", "target": "m/many", "platforms": ["all"]}
     cluster_directory(root, [many])

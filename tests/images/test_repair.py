@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.registries import Made, Proxy, Running, bytes_of, put_image, put_index, registry
+from tests.support.registries import Made, Proxy, Running, bytes_of, put_image, registry
 
-from .driving import MB, call, good, locked_site, mirror, records
+from .driving import MB, call, good, locked_site, mirror, put_list, records
 
 
 def verify(directory: Path, to: Running, *more: str) -> dict:
@@ -67,11 +67,7 @@ def test_a_blob_of_any_image_of_a_list_comes_again(
 ) -> None:
     from tests.support.registries import cluster_directory
 
-    made = {
-        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
-        for name in ("amd64", "arm64")
-    }
-    put_index(source.host, "t/many", "1", made)
+    made = put_list(source)
     many = {"source": f"http://{source.host}/t/many:1", "target": "m/many", "platforms": ["all"]}
     directory = cluster_directory(tmp_path / "site", [many])
     good(call(directory, "lock"))
