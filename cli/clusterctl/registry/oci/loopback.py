@@ -19,7 +19,7 @@ from clusterctl.registry.oci.reference import LOCAL_NAME, is_this_machine
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 LISTENS = "0A"  # TCP_LISTEN of include/net/tcp_states.h
-# Up to here only root may listen.
+# Below it only root may listen.
 FIRST_FREE_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 HEADERS_GO_OUT = "http11.send_request_headers.started"
 FORM = b"application/x-www-form-urlencoded"  # of a login
