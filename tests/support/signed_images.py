@@ -117,6 +117,11 @@ def sign_by_cosign(
     )
 
 
+# Signatures are half a day younger than their keys: gpg refuses to sign before the key was made, which takes seconds.
+KEYS_OF_THEN = ("--faked-system-time", "20200101T000000")
+SIGNED_THEN = ("--faked-system-time", "20200101T120000")
+
+
 @dataclass(frozen=True)
 class GpgHome:
     """A GnuPG home of a signer."""

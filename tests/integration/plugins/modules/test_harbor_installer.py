@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import harbor_installer
-from tests.support.signed_images import GpgHome, gpg_home
+from tests.support.signed_images import KEYS_OF_THEN, SIGNED_THEN, GpgHome, gpg_home
 from tests.unit.plugins.modules.test_harbor_installer import installer, tarball
 
 
@@ -42,7 +42,6 @@ def test_a_signature_is_checked_where_a_key_is_given(tmp_path: Path, signer: Pat
     assert installer(tmp_path, sha256, key=key, signature=signature)["changed"]
 
 
-LONG_AGO = ("--faked-system-time", "20200101T000000")
 SHA1 = ("--digest-algo", "SHA1", "--allow-weak-digest-algos")
 
 
@@ -51,8 +50,8 @@ def signers() -> Iterator[GpgHome]:
     """Keys that count, and keys that count no more."""
     with gpg_home() as home:
         for name in ("good", "revoked"):
-            home.make_key(name, *LONG_AGO)
-        home.make_key("expired", *LONG_AGO, expires="1d")
+            home.make_key(name, *KEYS_OF_THEN)
+        home.make_key("expired", *KEYS_OF_THEN, expires="1d")
         yield home
 
 
@@ -62,9 +61,9 @@ def signers() -> Iterator[GpgHome]:
     [
         ("good", (), ""),
         ("good", SHA1, "over SHA-1"),
-        ("good", (*LONG_AGO, "--default-sig-expire", "1d"), "Signature expired"),
+        ("good", (*SIGNED_THEN, "--default-sig-expire", "1d"), "Signature expired"),
         ("good", ("--local-user", "revoked@example.com"), "is not one good signature"),
-        ("expired", LONG_AGO, "by a key that has expired"),
+        ("expired", SIGNED_THEN, "by a key that has expired"),
         ("revoked", (), "by a key that was revoked"),
     ],
 )

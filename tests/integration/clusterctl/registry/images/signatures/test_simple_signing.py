@@ -16,7 +16,9 @@ import pytest
 from tests.support.signed_images import (
     DIGEST,
     GPG_TYPE,
+    KEYS_OF_THEN,
     OTHER,
+    SIGNED_THEN,
     GpgHome,
     checker_of,
     claim_of,
@@ -41,7 +43,6 @@ pytestmark = pytest.mark.needs("gpg", "gpgv")
 # Nobody is asked there.
 HOST = "127.0.0.1:9"
 MINE = claim_of(f"{HOST}/team/app:1", DIGEST, GPG_TYPE)
-LONG_AGO = ("--faked-system-time", "20200101T000000")
 
 
 @pytest.fixture(scope="module")
@@ -230,15 +231,15 @@ def test_a_message_that_takes_gpgv_much_memory_is_refused(signer: GpgHome, keyri
 
 def test_signatures_and_keys_that_have_expired_count_no_more() -> None:
     with gpg_home() as home:
-        home.make_key("lasting", *LONG_AGO)
-        home.make_key("ended", *LONG_AGO, expires="1d")
+        home.make_key("lasting", *KEYS_OF_THEN)
+        home.make_key("ended", *KEYS_OF_THEN, expires="1d")
         ring = home.run("--export")
-        short = home.sign("lasting", MINE, *LONG_AGO, "--default-sig-expire", "1")
+        short = home.sign("lasting", MINE, *SIGNED_THEN, "--default-sig-expire", "1")
         with pytest.raises(RefusedSignatureError, match="has expired"):
             simple_signing.verify_message(short, ring)
         with pytest.raises(RefusedSignatureError, match="is by a key that has expired"):
-            simple_signing.verify_message(home.sign("ended", MINE, *LONG_AGO), ring)
-        assert simple_signing.verify_message(home.sign("lasting", MINE, *LONG_AGO), ring).content == MINE
+            simple_signing.verify_message(home.sign("ended", MINE, *SIGNED_THEN), ring)
+        assert simple_signing.verify_message(home.sign("lasting", MINE, *SIGNED_THEN), ring).content == MINE
 
 
 def test_what_is_signed_must_be_of_this_image(tmp_path: Path, signer: GpgHome) -> None:
