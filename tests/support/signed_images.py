@@ -117,7 +117,7 @@ def sign_by_cosign(
     )
 
 
-# Signatures are half a day younger than their keys: gpg refuses to sign before the key was made, which takes seconds.
+# Signatures are half a day younger than keys: gpg refuses to sign before the second its key was made.
 KEYS_OF_THEN = ("--faked-system-time", "20200101T000000")
 SIGNED_THEN = ("--faked-system-time", "20200101T120000")
 
