@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 # Need nothing but Python, git and bash, and no root.
 FAST = ("tests/unit",)
-# Need programs that script/test installs, or take long.
-PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate", "fuzz", "mutation")
+# Need programs that script/test installs, or take long; in two lanes, which end at about the same time.
+PROGRAMS = ("integration", "roles", "contract")
+IMAGES = ("images", "report_page", "locate", "fuzz", "mutation")
 # In the order in which they run. The lane `site` has the lab that the demo applied, for all that needs one.
 LABS: Mapping[str, tuple[str, ...]] = {
     "bare": (
@@ -66,7 +67,7 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     unit = Lane("unit", FAST, marks, (*options, "--timeout", "180", "-n", "2"), nice=5)
     if tier == "fast":
         return (replace(unit, options=(*unit.options, "--light"), nice=0),)
-    programs = tuple(f"tests/{name}" for name in PROGRAMS)
+    programs, images = (tuple(f"tests/{name}" for name in names) for names in (PROGRAMS, IMAGES))
     return (
         # The longest one has the processors first, and no more than two labs are busy at a time.
         Lane("site", lab_files("site"), marks, options, "site", quiet_last=True),
@@ -74,6 +75,7 @@ def lanes(tier: str) -> tuple[Lane, ...]:
         Lane("bare", lab_files("bare"), marks, options, "bare", nice=3, after="harbor"),
         unit,
         Lane("programs", programs, marks, options, nice=5),
+        Lane("images", images, marks, options, nice=5, after="unit"),
     )
 
 

@@ -13,7 +13,7 @@ from .conftest import RunningLab, json_lines
 from .on_node import NODE, Apply, changes, inside, until
 from .validating import failed_of, power_cycle, validated
 
-pytestmark = [pytest.mark.lab, pytest.mark.drawn("MIG")]
+pytestmark = [pytest.mark.lab, pytest.mark.drawn("packages and images")]
 
 LAYOUT = {"all": "disabled", "0": ["3g.40gb", "2x2g.20gb"], "1-2": "all-1g.10gb"}
 INSTANCES = {0: 3, 1: 7, 2: 7}

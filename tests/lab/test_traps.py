@@ -137,7 +137,7 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
     assert lines[-1]["exit"] == 0
 
 
-@pytest.mark.drawn("traps")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_plan_says_what_apply_then_changes(applied_lab: RunningLab) -> None:
     hosts = ("--limit", f"{NODE},registry01")
     for command in LOSSES:
@@ -216,7 +216,7 @@ def secrets_declared(lab: RunningLab, directory: Path) -> Iterator[tuple[Path, P
         inside(lab, f"echo '{rule}' >/etc/sudoers.d/ops")
 
 
-@pytest.mark.drawn("traps")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> None:
     state = applied_lab.cluster / ".clusterctl"
     push = json.loads((state / "secrets" / "registry-push.auth.json").read_text())

@@ -167,6 +167,7 @@ def test_the_unit_tests_of_a_module_are_those_that_name_it_or_use_one_that_does(
 BEGINS = "    gpu, profile = gpu_of"
 
 
+@pytest.mark.drawn("judging mutants")
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
@@ -189,6 +190,7 @@ def test_a_change_that_hangs_is_found_by_the_time_limit(tmp_path: Path) -> None:
     assert judge([hangs], tmp_path, each_s=5) == {hangs.name: "the time limit"}
 
 
+@pytest.mark.drawn("judging mutants")
 def test_unit_tests_that_find_the_unchanged_code_measure_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +217,7 @@ def test_what_imports_a_changed_module_is_imported_again_and_nothing_else() -> N
     assert "clustercheck.model" not in of_profiles
 
 
+@pytest.mark.drawn("judging mutants")
 def test_the_tree_is_as_it_was_after_each_mutant(tmp_path: Path) -> None:
     """One after the other in one process: the first is no part of the second."""
     whole = (PACKAGE / ECC).read_text(encoding="utf-8")

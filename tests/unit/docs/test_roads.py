@@ -148,6 +148,8 @@ def test_the_examples_are_formatted_and_clean(tree: Path) -> None:
     run(tree, "-m", "ruff", "check", "--no-cache", *python)
 
 
+@pytest.mark.drawn("roads")
 @pytest.mark.timeout(330)  # suites of their own, where others need seconds
-def test_the_tests_that_end_the_roads_pass(tree: Path) -> None:
-    run(tree, *PYTEST, *dict.fromkeys(path for name in ROADS for path in suites_of(name)))
+@pytest.mark.parametrize("name", ROADS)
+def test_the_tests_that_end_a_road_pass(tree: Path, name: str) -> None:
+    run(tree, *PYTEST, *suites_of(name))

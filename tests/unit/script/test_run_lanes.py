@@ -118,8 +118,8 @@ def test_when_told_to_end_all_lanes_are_ended_and_the_rest_is_reported(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["-x"], {"bare", "harbor", "site", "unit", "programs", "lint"}),
-        (["-k", "docs"], {"bare", "harbor", "site", "unit", "programs", "lint"}),
+        (["-x"], {"bare", "harbor", "site", "unit", "programs", "images", "lint"}),
+        (["-k", "docs"], {"bare", "harbor", "site", "unit", "programs", "images", "lint"}),
         (["tests/lab/test_road.py", "-x"], {"site"}),
         (["tests/bench"], set()),
         (["tests/lab"], {"bare", "harbor", "site"}),

@@ -238,6 +238,7 @@ def test_a_child_without_end_in_its_memory_fails_and_its_limit_is_never_above_ou
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+@pytest.mark.drawn("nodes that say too much")
 def test_a_node_that_prints_without_end_fails_and_the_others_go_on(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_failure_with_a_deep_answer_is_written_in_proportion_to_its_length(sit
     assert (site / "run" / "ansible.log").stat().st_size < 500_000
 
 
+@pytest.mark.drawn("nodes that say too much")
 def test_facts_of_all_tasks_of_a_node_fill_no_memory_of_the_others(site: Path) -> None:
     """Ansible's main process keeps them all, and each task of each host starts as a copy of it."""
     liar = site / "liar"
@@ -307,6 +309,7 @@ def test_facts_of_all_tasks_of_a_node_fill_no_memory_of_the_others(site: Path) -
     assert 10 < len(results) < 20
 
 
+@pytest.mark.drawn("nodes that say too much")
 def test_a_node_that_prints_megabytes_where_a_file_is_put_on_it_fails_as_soon(site: Path) -> None:
     """An asynchronous task is put there as a file, and the error repeats what the node printed."""
     liar = site / "ssh"

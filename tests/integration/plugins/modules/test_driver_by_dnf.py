@@ -150,6 +150,7 @@ def test_a_driver_comes_and_goes_by_streams_and_everything_is_locked(node: Node)
     assert "bash" not in read_record(node.host.root)["held"]
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_flavours_and_precompiled_modules_replace_each_other(node: Node) -> None:
     node.apply()
     node.apply(flavor="proprietary")
@@ -165,6 +166,7 @@ def test_flavours_and_precompiled_modules_replace_each_other(node: Node) -> None
     assert not any(name.startswith("kmod-nvidia-5") for name in node.host.rpms())
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_the_whole_driver_and_hold_false(node: Node) -> None:
     node.apply(scope="full")
     assert node.versions("nvidia-open", "nvidia-driver") == {"3:580.95.05-1.el9"}
@@ -173,6 +175,7 @@ def test_the_whole_driver_and_hold_false(node: Node) -> None:
     assert node.locks == []
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_a_kernel_without_precompiled_modules_is_said_with_the_kernel_that_has_them(node: Node) -> None:
     running = NEW
     node.patch.setattr(os, "uname", lambda: os.uname_result(("Linux", "gpu01", running, "#1", "x86_64")))
@@ -184,6 +187,7 @@ def test_a_kernel_without_precompiled_modules_is_said_with_the_kernel_that_has_t
     assert "precompiles" in node.plan(flavor="open").problems[0]["what"]
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_headers_come_for_the_newest_kernel_too(node: Node) -> None:
     node.host.have("kernel-core", at=rpm_archive.KERNELS[1])
     plan = node.plan()
@@ -192,12 +196,14 @@ def test_headers_come_for_the_newest_kernel_too(node: Node) -> None:
     assert node.host.run(["rpm", "-q", f"kernel-devel-{NEW}"])[0] == 0
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_no_kernel_comes_along_with_dkms(node: Node) -> None:
     node.apply()
     kernels = node.host.run(["rpm", "-qa", "kernel-core", "kernel-devel-matched"])[1].splitlines()
     assert sorted(kernels) == [f"kernel-core-{OLD}", f"kernel-devel-matched-{OLD}"]
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_the_core_of_another_kernel_is_refused(node: Node) -> None:
     plan = node.plan()
     plan.packages.pop(f"kernel-devel-matched-{OLD}")  # what dkms requires, dnf then takes of the newest
@@ -221,6 +227,7 @@ def test_somebody_elses_lock_and_driver_are_refused(node: Node) -> None:
     assert node.plan().problems == []
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_a_stream_or_version_that_is_not_there_is_said(node: Node) -> None:
     missing = node.plan(branch="999", version="")
     assert "no stream nvidia-driver:999-open; it has 570" in missing.problems[0]["what"]
@@ -228,6 +235,7 @@ def test_a_stream_or_version_that_is_not_there_is_said(node: Node) -> None:
     assert "it has 570.148.08, 580.95.05, 580.105.08" in version.problems[0]["what"]
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_without_epel_the_remedy_names_it(node: Node, tmp_path: Path) -> None:
     plan = node.plan()
     file = node.host.root / "etc/yum.repos.d/site0.repo"
@@ -269,6 +277,7 @@ def test_a_source_that_is_not_configured_yet_is_simulated_and_one_that_is_down_i
     assert result_of(node.plan)["code"] == "packages.source-down"
 
 
+@pytest.mark.drawn("drivers by dnf")
 def test_a_transaction_that_was_interrupted_between_two_versions_is_completed(node: Node) -> None:
     node.apply()
     rpm = next(Path(node.settings["repository_url"][7:]).glob("libnvidia-ml-580.105.08*"))

@@ -86,6 +86,7 @@ def lines_run(work: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.drawn("large clusters")
 def test_no_check_does_more_for_a_node_the_more_nodes_there_are() -> None:
     """Nor does what it reads, which the first check that asks pays for. Lines of nccl-tests are too many."""
 
@@ -139,6 +140,7 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
     assert asked(256) <= 2.1 * asked(128)
 
 
+@pytest.mark.drawn("large clusters")
 def test_no_bound_of_what_nodes_say_is_reached_by_a_healthy_large_cluster() -> None:
     """Results of the group name each node; the names are the inventory's, as many as there are."""
     evidence, answers = sample.healthy(200), KeptAnswers()
