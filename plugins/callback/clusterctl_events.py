@@ -30,6 +30,7 @@ from ansible.executor.task_queue_manager import FinalQueue
 from ansible.plugins import callback as ansible_callback
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
+from ansible.plugins.connection.ssh import Connection
 
 DOCUMENTATION = """
 name: clusterctl_events
@@ -106,6 +107,21 @@ def bound_diffs() -> None:
 
     CallbackBase._get_diff = get_bounded
     CallbackBase._serialize_diff = lambda _, part: serialized(part)
+
+
+def keep_password_from_jump_hosts(gate: str) -> None:
+    """Have ssh ask this program, which answers no ssh that another ssh has started: Ansible's answers all."""
+    initialize = Connection._init_shm
+
+    def initialize_gated(connection: Connection) -> dict[str, Any]:
+        options: dict[str, Any] = initialize(connection)
+        if environment := options.get("env"):
+            environment["CLUSTERCTL_ASKPASS_OF_ANSIBLE"] = environment["SSH_ASKPASS"]
+            environment["CLUSTERCTL_SSH_PARENT"] = str(os.getpid())
+            environment["SSH_ASKPASS"] = gate
+        return options
+
+    Connection._init_shm = initialize_gated
 
 
 def serialized(part: Any) -> str:
@@ -285,6 +301,7 @@ class CallbackModule(CallbackBase):
             return
         ignore_statistics()
         bound_diffs()
+        keep_password_from_jump_hosts(os.environ.get("CLUSTERCTL_ASKPASS", ""))
         self._descriptor = int(descriptor)
         self._reported: Counter[str] = Counter()
         self._memory: HostMemory | None = None

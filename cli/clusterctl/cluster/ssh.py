@@ -25,6 +25,7 @@ from pydantic import SecretStr
 
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster import askpass
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
@@ -288,10 +289,9 @@ class OpenSshTransport:
         listener.bind(str(socket_path))
         listener.listen(PARALLEL_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
-        program.touch(mode=0o700)
-        words = python_command("-IS", "-c", ASK, str(socket_path))
-        program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n", encoding="utf-8")
-        return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+        askpass.write_program(program, shlex.join(python_command("-IS", "-c", ASK, str(socket_path))))
+        forced = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+        return {**forced, askpass.PARENT: str(os.getpid())}
 
 
 def _serve(listener: socket.socket, password: SecretStr) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from clustercheck.parse.plain_text import plain_text, shortened
 from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster import askpass
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_options import CLOSED, as_words
@@ -138,12 +139,16 @@ def run_playbook(
             tell(event)
 
     content = content_root()
-    with handed_over(request.run_directory, _variables(request)) as variables:
+    with (
+        handed_over(request.run_directory, _variables(request)) as variables,
+        askpass.gate_for_ansible() as gate,
+    ):
         _head_of_log(request)
+        environment = playbook_environment(content, calls=request.calls, task_limit_s=request.task_limit_s)
         ended = process.run(
             arguments(request, variables.paths),
             cwd=content,
-            environment=playbook_environment(content, calls=request.calls, task_limit_s=request.task_limit_s),
+            environment={**environment, askpass.GATE: str(gate)},
             log=request.log,
             on_line=take,
             on_tick=lambda: on_tick(ledger),
@@ -211,7 +216,9 @@ def playbook_environment(
 
 def _variables(request: PlaybookRequest) -> list[bytes]:
     """Variables for Ansible, as the JSON documents that it reads."""
-    variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, "ansible_ssh_args": _ssh_args(request)}
+    # sshpass answers whichever ssh asks first: with a jump host, that one.
+    ssh = {"ansible_ssh_args": _ssh_args(request), "ansible_ssh_password_mechanism": "ssh_askpass"}
+    variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, **ssh}
     settings = json.dumps(_untrusted(variables)).encode()
     return [content for content in (settings, request.secret_vars) if content]
 

@@ -28,6 +28,7 @@ class Served:
 
     port: int
     logins: list[str] = field(default_factory=list)
+    passwords: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     inputs: list[bytes] = field(default_factory=list)
 
@@ -50,6 +51,7 @@ class Session(paramiko.ServerInterface):
 
     def check_auth_password(self, username: str, password: str) -> int:
         self.served.logins.append(f"{username}:password")
+        self.served.passwords.append(password)
         good = self.passwords.get(username) == password
         return paramiko.AUTH_SUCCESSFUL if good else paramiko.AUTH_FAILED
 
