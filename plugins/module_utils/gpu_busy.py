@@ -149,11 +149,21 @@ def _holder_of(root: Path, pid: int, name: str, ignored: Sequence[str]) -> Holde
     """The process as a holder; None where it is a job."""
     unit, base = _unit(root, pid), Path(name).name
     known = (*MONITORS, *ignored)
-    if _fits(base[:NAME_LENGTH], known, NAME_LENGTH) or (unit and _fits(unit, known)):
+    if unit and _fits(unit, known):
         return Holder(base, unit=unit)
+    # A process names itself: root stops no unit for the word of another, as of a user's in that of cron.
+    stopped = unit if _is_roots(root, pid) else ""
+    if _fits(base[:NAME_LENGTH], known, NAME_LENGTH):
+        return Holder(base, unit=stopped)
     if _fits(base[:NAME_LENGTH], DISPLAYS, NAME_LENGTH):
-        return Holder(base, unit=unit or DISPLAY_MANAGER)
+        return Holder(base, unit=stopped if unit else DISPLAY_MANAGER)
     return None
+
+
+def _is_roots(root: Path, pid: int) -> bool:
+    """Whether each of its user ids is root's; the owner of /proc/PID says less."""
+    lines = read_text(root / "proc" / str(pid) / "status").splitlines()
+    return any(line.split() == ["Uid:", "0", "0", "0", "0"] for line in lines)
 
 
 def sort_users(

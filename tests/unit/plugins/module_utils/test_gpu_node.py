@@ -143,8 +143,11 @@ def test_a_variable_that_anybody_could_have_set_does_not_make_shim_insecure(tmp_
     assert gpu_node.secure_boot(tmp_path) == "enabled"
 
 
-def holder(root: Path, pid: int, name: str, device: str, cgroup: str = "0::/user.slice") -> None:
+def holder(
+    root: Path, pid: int, name: str, device: str, cgroup: str = "0::/user.slice", *, uid: int = 0
+) -> None:
     write(root, f"proc/{pid}/comm", f"{name}\n")
+    write(root, f"proc/{pid}/status", f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     write(root, f"proc/{pid}/cgroup", f"{cgroup}\n")
     (root / f"proc/{pid}/fd").mkdir()
     (root / f"proc/{pid}/fd/3").symlink_to(device)
@@ -314,6 +317,22 @@ def test_monitoring_and_displays_hold_gpus_and_are_no_jobs(
     assert (reasons, holders) == ([], [gpu_busy.Holder(name, unit=unit)])
     holder(tmp_path, 21, "python3", "/dev/nvidia1", SESSION)
     assert gpu_busy.busy_reasons(tmp_path, quiet, ["site-*"]) == ["1 compute process: python3 (21)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cgroup", "unit"),
+    [
+        ("Xorg", "0::/system.slice/cron.service", ""),
+        ("nv-hostengine", "0::/system.slice/ssh.service", ""),
+        ("Xorg", SESSION, "display-manager"),
+        ("nv-hostengine", "0::/system.slice/dcgm.service", "dcgm"),
+    ],
+)
+def test_root_stops_no_service_for_the_name_that_a_users_process_in_it_has(
+    tmp_path: Path, name: str, cgroup: str, unit: str
+) -> None:
+    holder(tmp_path, 20, name, "/dev/nvidia0", cgroup, uid=1000)
+    assert gpu_busy.gpu_users(tmp_path, quiet) == ([], [gpu_busy.Holder(name, unit=unit)])
 
 
 def test_apply_and_validate_know_the_same_holders() -> None:
