@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +31,13 @@ from tests.support.signed_images import (
     signature_of,
 )
 
+from clusterctl.commands.images import bringing
 from clusterctl.registry.images.signatures import cosign
 
 from .driving import call, error, good, mirror, records
 
 KB = 1 << 10
+LONG_S = 15.0
 IN_REPOSITORY = {"type": "matchRepository"}
 
 
@@ -188,6 +194,67 @@ def test_signatures_that_others_put_into_our_registry_stay(
     good(mirror(directory, destination))
     with destination.client() as client:
         assert client.manifest("mirrored/one", tag).digest == both
+
+
+@dataclass
+class HeldBack:
+    """A source that gives the blobs of its signature only once ``is_over``, or after ``LONG_S``."""
+
+    is_copied: Callable[[], bool]
+    is_over: Callable[[], bool]
+    waited_for_nothing: bool = False
+
+    def fault(self, method: str, path: str, _number: int) -> Fault | None:
+        if method == "GET" and "/blobs/" in path and self.is_copied():
+            end = time.monotonic() + LONG_S
+            while not self.is_over() and time.monotonic() < end:
+                threading.Event().wait(0.05)
+            self.waited_for_nothing |= not self.is_over()
+        return None
+
+
+def test_a_source_that_holds_its_signature_back_keeps_no_other_waiting(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    hosts = {"slow": before_source.host, "quick": source.host}
+    images = [{"source": f"http://{host}/t/{n}:1", "target": f"m/{n}"} for n, host in hosts.items()]
+    made = dict(zip(hosts, put(source, *hosts), strict=True))
+    with source.client() as client:
+        for name, host in hosts.items():
+            sign_by_cosign(client, f"t/{name}", made[name].digest, cosign_key(), f"{host}/t/{name}")
+    directory = site(tmp_path, source.host)
+    cluster_directory(directory, images, images_signatures={"default": [by_cosign()]})
+    good(call(directory, "lock"))
+    held = HeldBack(
+        lambda: bool(tags(destination, "m/slow")),
+        lambda: cosign.signature_tag(made["quick"].digest) in tags(destination, "m/quick"),
+    )
+    before_source.fault = held.fault
+    done = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in done[:-1]] == ["copied", "copied"]
+    assert not held.waited_for_nothing
+
+
+def test_a_source_that_never_gives_its_signature_is_left(
+    tmp_path: Path,
+    source: Running,
+    before_source: Proxy,
+    destination: Running,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bringing, "IMAGE_S", 1.0)
+    (made,) = put(source, "one")
+    with source.client() as client:
+        sign_by_cosign(client, "t/one", made.digest, cosign_key(), f"{before_source.host}/t/one")
+    wanted = policy(before_source.host, by_cosign())
+    directory = site(tmp_path, before_source.host, "one", images_signatures=wanted)
+    good(call(directory, "lock"))
+    over = threading.Event()
+    before_source.fault = HeldBack(lambda: bool(tags(destination, "mirrored/one")), over.is_set).fault
+    done = records(mirror(directory, destination))
+    over.set()
+    assert (done[0]["state"], done[0]["code"]) == ("failed", "images.unreachable")
+    assert tags(destination, "mirrored/one") == {"1"}
 
 
 def test_a_bundle_needs_a_lock_that_did_not_come_with_it(

@@ -17,6 +17,7 @@ from clusterctl.commands.images import options
 from clusterctl.engine.wording import counted, elapsed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
 from clusterctl.live_area import LiveArea
+from clusterctl.parallel import parallel_map_fairly
 from clusterctl.registry.images import mirrored
 from clusterctl.registry.images.mirror import (
     MirrorPlan,
@@ -29,8 +30,11 @@ from clusterctl.registry.images.mirror import (
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, exit_code, looked_at
 from clusterctl.registry.images.registries import Destination
+from clusterctl.registry.images.resolve import source_host
 from clusterctl.registry.images.signatures import artifact, cosign
+from clusterctl.registry.images.signatures.checking import IMAGE_S
 from clusterctl.registry.images.signatures.claim import RefusedSignatureError
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.rollout import tables
 from clusterctl.runs.store import now
@@ -65,11 +69,20 @@ class TransferJob:
                 on_tick=tick,
                 on_writing=self._remember,
             )
-
-        return [self._with_signatures(outcome) for outcome in outcomes]
+        return parallel_map_fairly(
+            self._with_signatures,
+            outcomes,
+            key=lambda outcome: source_host(outcome.image),
+            limit=self.jobs,
+            stop=self.stop,
+        )
 
     def _with_signatures(self, outcome: TransferOutcome) -> TransferOutcome:
         """Bring the signatures of an image that is there now, so that nodes and their registry find them."""
+        with within(IMAGE_S):
+            return self._bring_artifact(outcome)
+
+    def _bring_artifact(self, outcome: TransferOutcome) -> TransferOutcome:
         image, found = outcome.image, self.artifacts.get(outcome.image.name)
         if found is None or self.sources is None or outcome.error is not None:
             return outcome

@@ -34,6 +34,8 @@ MAX_SIGNATURES = 128
 MAX_SIGNATURE_TEXT = 4096
 # The artifact's own configuration names each layer.
 MAX_BLOB_BYTES = 256 * 1024
+# Anybody may add layers around a signature, and all are copied.
+MAX_ARTIFACT_BLOBS = MAX_SIGNATURES + 1
 LEAST_RSA_BITS = 2048
 # cosign takes SHA-256 for every curve; other signers that of the curve's size.
 _HASHES: dict[str, tuple[HashAlgorithm, ...]] = {
@@ -109,6 +111,10 @@ def find_artifact(registry: Registry, repository: str, digest: str) -> Manifest 
         raise
     if artifact.is_index:
         raise RefusedSignatureError("is in a list of manifests, and no artifact of signatures")
+    if len(artifact.blobs) > MAX_ARTIFACT_BLOBS:
+        raise RefusedSignatureError(
+            f"is in an artifact of {len(artifact.blobs)} blobs; at most {MAX_ARTIFACT_BLOBS} are copied"
+        )
     too_large = next((blob for blob in artifact.blobs if blob.size > MAX_BLOB_BYTES), None)
     if too_large is not None:
         raise RefusedSignatureError(f"holds a blob of {too_large.size} bytes; none has {MAX_BLOB_BYTES}")

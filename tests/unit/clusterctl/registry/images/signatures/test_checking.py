@@ -213,6 +213,21 @@ def test_an_artifact_with_a_large_blob_is_refused(tmp_path: Path, registry: Memo
     )
 
 
+def test_an_artifact_with_many_layers_around_a_signature_is_refused(
+    tmp_path: Path, registry: MemoryRegistry
+) -> None:
+    payload, notes = signed(registry, cosign_key())
+    found, _ = artifact_of([(payload, notes)])
+    document = json.loads(found.raw)
+    more = [{"mediaType": "x", "digest": f"sha256:{n:064x}", "size": 1} for n in range(cosign.MAX_SIGNATURES)]
+    document["layers"] += more
+    raw = json.dumps(document).encode()
+    registry.put_blob("team/app", payload)
+    registry.put_manifest("team/app", manifest.read(raw, manifest.OCI_MANIFEST, "test"), TAG)
+    refused = refusal(by_key(tmp_path, public_pem(cosign_key())), registry)
+    assert f"an artifact of {len(more) + 2} blobs" in refused.what
+
+
 @pytest.mark.parametrize(
     "digest", ["sha256:\0", "a\nb", "../../../../other/path?x=1", f"sha256:{'a' * 70_000}"]
 )
