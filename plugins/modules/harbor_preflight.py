@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ GIGABYTE = 1e9
 # Containers' ports are held by Docker's own program: whose they are, Docker says.
 OF_DOCKER = ("docker-proxy", "dockerd", "rootlessport")
 LOOK_S = 30
+# Whom Harbor's containers give its files to: its own programs with the key of TLS; PostgreSQL and Redis.
+OWNERS = (10000, 999)
+NO_LOGIN = ("nologin", "false", "sync", "")
 
 
 def taken(wanted: dict[str, int], held: dict[int, str]) -> list[str]:
@@ -155,6 +159,22 @@ def orphans(data_dir: str) -> list[str]:
     ]
 
 
+def owners_who_log_in() -> list[str]:
+    """Warnings about accounts that Harbor's files belong to on this host."""
+    found = []
+    for uid in OWNERS:
+        try:
+            account = pwd.getpwuid(uid)
+        except KeyError:
+            continue
+        if Path(account.pw_shell).name not in NO_LOGIN:
+            found.append(
+                f"{account.pw_name} of this host has the user id {uid}, which owns Harbor's files and keys, and "
+                "can log in: give that account another id, or take Harbor to a host without it"
+            )
+    return found
+
+
 def what_is_left(record: dict[str, Any], half: str, *, upgrade: bool, restoring: bool) -> str:
     """What a refusal leaves: a restore has written before, and an upgrade may have taken its backup."""
     if half and restoring:
@@ -205,6 +225,8 @@ def main() -> None:
         left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])
         why = f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}."
         module.fail_json(msg=why, code="harbor.refused")
+    for warning in owners_who_log_in():
+        module.warn(f"{warning}.")
     module.exit_json(
         changed=False,
         installed=str(record.get("version", "")),

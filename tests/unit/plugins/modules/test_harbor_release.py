@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pwd
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     harbor_migration,
     harbor_steps,
 )
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_preflight
 
 from .harbor_programs import BACKUP, INSTALL, composes, docker_does, lines, older, play, programs
 
@@ -127,6 +129,20 @@ def test_an_upgrade_that_was_cut_off_after_the_stop_goes_on_with_its_backup(
     after = harbor_host.read_record(wanted["directory"])
     assert (after["version"], after["state"]) == ("v2.15.2", "installed")
     assert (tmp_path / "units/harbor.service").read_text(encoding="utf-8") == "the new one\n"
+
+
+@pytest.mark.parametrize(("shell", "warned"), [("/bin/bash", True), ("/usr/sbin/nologin", False)])
+def test_an_account_that_owns_harbors_files_is_warned_of_where_it_can_log_in(
+    monkeypatch: pytest.MonkeyPatch, shell: str, warned: bool
+) -> None:
+    def account(uid: int) -> pwd.struct_passwd:
+        if uid != 10000:
+            raise KeyError(uid)
+        return pwd.struct_passwd(("ada", "x", uid, uid, "", "/home/ada", shell))
+
+    monkeypatch.setattr(pwd, "getpwuid", account)
+    warnings = harbor_preflight.owners_who_log_in()
+    assert [one.split(" of this host")[0] for one in warnings] == (["ada"] if warned else [])
 
 
 def test_an_upgrade_that_was_cut_off_where_the_old_runs_again_wants_a_new_backup(
