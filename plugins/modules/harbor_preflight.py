@@ -169,8 +169,8 @@ def owners_who_log_in() -> list[str]:
             continue
         if Path(account.pw_shell).name not in NO_LOGIN:
             found.append(
-                f"{account.pw_name} of this host has the user id {uid}, which owns Harbor's files and keys, and "
-                "can log in: give that account another id, or take Harbor to a host without it"
+                f"{account.pw_name} of this host has the user id {uid}, which owns Harbor's files and keys, "
+                "and can log in: give that account another id, or take Harbor to a host without it"
             )
     return found
 
