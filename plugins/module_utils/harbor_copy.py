@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_certificate import OWNER
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import (
     BLOB,
     DATA,
@@ -36,6 +37,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
 UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 # Times of files go by the kernel's tick: one that changed this short ago could change again unseen.
 UNSETTLED_NS = 2 * 10**9
+# What comes back is no program that runs as its owner, and no other account writes it.
+RESTORED_MODES = 0o755
 
 
 @dataclass(frozen=True)
@@ -108,16 +111,18 @@ def can_link(directory: Path) -> bool:
 
 
 def put_back(backup: Path, data_dir: Path) -> int:
-    """Write what is kept into a data volume, each file whole or not at all, with its owner; bytes written."""
+    """Write what is kept into a data volume, each file whole or not at all, as Harbor's; bytes written.
+
+    The owners that a backup says are not believed: root's `prepare` writes there later, and follows links.
+    """
     total = 0
     data_dir.mkdir(parents=True, exist_ok=True)
     for one in read_files(backup):
-        # No file of Harbor's is a program that runs as its owner.
-        owner, mode = (one.uid, one.gid), one.mode & 0o777
+        mode = one.mode & RESTORED_MODES
         # Harbor's containers may write there, and in the directories that are made.
         with (
             open_below(backup, f"{DATA}/{one.path}") as source,
-            replacing_below(data_dir, one.path, mode, owner=owner, makers=owner) as target,
+            replacing_below(data_dir, one.path, mode, owner=OWNER, makers=OWNER) as target,
         ):
             shutil.copyfileobj(source, target, CHUNK)
         total += one.size

@@ -21,8 +21,9 @@ from tests.support.tree import ROOT, UTILS
 
 PLUGINS = Path(harbor_backup.__file__).parents[1]
 START = (
-    f"import pathlib, runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
-    f"from {UTILS} import harbor_host as h, bounded as b;"
+    f"import os, pathlib, runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
+    f"from {UTILS} import harbor_certificate as c, harbor_host as h, bounded as b;"
+    "c.OWNER = (os.getuid(), os.getgid());"
     "h.COMPOSE = 'docker-compose'; b.alone.__wrapped__.__defaults__ = (pathlib.Path(sys.argv.pop()),);"
     "runpy.run_path(sys.argv.pop(), run_name='__main__')"
 )

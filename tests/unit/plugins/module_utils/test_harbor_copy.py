@@ -21,6 +21,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     harbor_certificate,
     harbor_copy,
     harbor_dump,
+    node_files,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import open_below, sha256_of
@@ -59,7 +60,8 @@ class Volume:
 
 
 @pytest.fixture
-def volume(tmp_path: Path) -> Volume:
+def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Volume:
+    monkeypatch.setattr(harbor_copy, "OWNER", (os.getuid(), os.getgid()))
     return Volume(tmp_path)
 
 
@@ -369,6 +371,18 @@ def test_nothing_comes_back_from_a_file_that_the_backup_links_to(volume: Volume)
 def test_no_file_comes_back_as_a_program_that_runs_as_its_owner(volume: Volume) -> None:
     harbor_copy.put_back(altered(volume, mode=0o6755), volume.data)
     assert stat.S_IMODE((volume.data / kept.KEY_FILE).stat().st_mode) == 0o755
+
+
+def test_what_comes_back_is_harbors_alone_whatever_owner_a_backup_says(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: list[tuple[int, int]] = []
+    backup = altered(volume, mode=0o666, uid=1234, gid=1234)
+    monkeypatch.setattr(node_files.os, "fchown", lambda _, *owner: owners.append(owner))
+    monkeypatch.setattr(harbor_copy, "OWNER", harbor_certificate.OWNER)
+    harbor_copy.put_back(backup, volume.root / "new")
+    assert owners == [harbor_certificate.OWNER] * 3  # two directories, and the file
+    assert stat.S_IMODE((volume.root / "new" / kept.KEY_FILE).stat().st_mode) == 0o644
 
 
 def test_nothing_comes_back_through_a_link_that_a_container_made(volume: Volume) -> None:
