@@ -116,7 +116,6 @@ def keep_password_from_jump_hosts(gate: str) -> None:
     def initialize_gated(connection: Connection) -> dict[str, Any]:
         options: dict[str, Any] = initialize(connection)
         if environment := options.get("env"):
-            environment["CLUSTERCTL_ASKPASS_OF_ANSIBLE"] = environment["SSH_ASKPASS"]
             environment["CLUSTERCTL_SSH_PARENT"] = str(os.getpid())
             environment["SSH_ASKPASS"] = gate
         return options

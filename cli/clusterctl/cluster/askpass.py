@@ -6,16 +6,21 @@ would get the nodes' own.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from clusterctl.interpreter import python_command
+
 # The variable with the id of the process whose own ssh is answered.
 PARENT = "CLUSTERCTL_SSH_PARENT"
-# The variables of Ansible's ssh: this program, and Ansible's own, which it hands the question to.
-GATE, ANSIBLES = "CLUSTERCTL_ASKPASS", "CLUSTERCTL_ASKPASS_OF_ANSIBLE"
+# The variable with this program, for the callback clusterctl_events, which has Ansible's ssh ask it.
+GATE = "CLUSTERCTL_ASKPASS"
+# Ansible's own answer, which it gives under this name; it would look for its program in PATH.
+OF_ANSIBLE = "import sys; sys.argv[0] = 'ansible'; import ansible.cli"
 # From ssh upwards: ours, or through the sftp or scp that Ansible starts.
 SCRIPT = """#!/bin/sh
 parent_of() {{
@@ -41,10 +46,11 @@ def write_program(program: Path, answer: str) -> None:
 
 @contextmanager
 def gate_for_ansible() -> Iterator[Path]:
-    """A program that hands questions on to Ansible's own, as the callback clusterctl_events has it asked."""
+    """A program that hands questions on to Ansible."""
     directory = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
     try:
-        write_program(directory / "askpass", f'"${ANSIBLES}" "$@"')
+        answer = shlex.join(python_command("-c", OF_ANSIBLE))
+        write_program(directory / "askpass", f'{answer} "$@"')
         yield directory / "askpass"
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def cluster(
 ) -> ClusterDirectory:
     """One node: the server, or behind it."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setenv("PATH", os.defpath)  # no program of Ansible's is there
     known = f"[127.0.0.1]:{server.port} {key.get_name()} {key.get_base64()}\n"
     config, directory = tmp_path / "config", ClusterDirectory(tmp_path / "cluster")
     (tmp_path / "known").write_text(known, encoding="utf-8")
