@@ -22,6 +22,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept imp
     DATA,
     Kept,
     files_of,
+    is_sparse,
     read_files,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
@@ -61,7 +62,7 @@ def copy_tree(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     first = first or {}
-    known = {one.path: one for one in read_files(before)} if before else {}
+    good = {one.path for one in read_files(before) if _is_good(one)} if before else set()
     found = {}
     for path in files_of(source):
         inside = str(path.relative_to(source))
@@ -70,8 +71,7 @@ def copy_tree(
             if earlier and earlier.stamp and earlier.stamp == _stamp(path.stat()):
                 found[inside] = earlier
                 continue
-            good = before if before and _is_good(known.get(inside)) else None
-            found[inside] = _copy(source, inside, target, good)
+            found[inside] = _copy(source, inside, target, before if inside in good else None)
         except FileNotFoundError:
             if path.exists():
                 raise
@@ -129,10 +129,10 @@ def put_back(backup: Path, data_dir: Path) -> int:
     return total
 
 
-def _is_good(known: Kept | None) -> bool:
+def _is_good(known: Kept) -> bool:
     """Whether an earlier backup recorded a blob as what its name says."""
-    blob = BLOB.search(f"/{known.path}") if known else None
-    return bool(known and blob and blob[1] == known.sha256)
+    blob = BLOB.search(f"/{known.path}")
+    return bool(blob and blob[1] == known.sha256)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def _link_to(good: Path, inside: str, target: Path) -> int | None:
     except OSError:
         return None
     with source, _directory_of(target, inside) as place:
-        if sha256_of_stream(source) != Path(inside).parent.name:
+        if is_sparse(source) or sha256_of_stream(source) != Path(inside).parent.name:
             return None
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=place)

@@ -13,8 +13,9 @@ import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
     CHUNK,
@@ -41,6 +42,15 @@ DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
 # A registry of a million blobs has a list of 250 MB. Harbor's own directories are 10 deep, names aside.
 MAX_FILES_BYTES, MAX_MANIFEST_BYTES, MAX_DEPTH = 1 << 30, 1 << 20, 100
+# Of that list: the longest path of Linux, each byte of it escaped, and what else is said of a file.
+MAX_LINE_BYTES = 6 * 4096 + 1024
+# A file without holes has nearly as many blocks as bytes; one of this size with a thousandth of them is none
+# that was copied here, and takes hours to read.
+LEAST_SPARSE_BYTES, SPARSE = 1 << 30, 1000
+# Unpacked; Harbor's own has some GB.
+MAX_DUMP_BYTES = 1 << 38
+# Of what is wrong with a backup.
+MAX_TOLD = 100
 # What a manifest must say.
 TEXTS = ("version", "database", "files_sha256", "database_sha256")
 # Of a user or group, as the kernel numbers them.
@@ -90,7 +100,7 @@ def files_of(root: Path) -> Iterator[Path]:
                     yield path
 
 
-def damaged(files: list[Kept]) -> list[str]:
+def damaged(files: Iterable[Kept]) -> list[str]:
     """Blobs that a backup has damaged, as they were in Harbor: their content is not what their name says."""
     found = []
     for one in files:
@@ -112,10 +122,17 @@ def write_file(backup: Path, name: str, content: Iterable[bytes]) -> None:
         stream.writelines(content)
 
 
-def read_files(backup: Path) -> list[Kept]:
-    """The list of what was kept. Raises OSError or ValueError where it cannot be read, or has a path
-    that leads elsewhere: whoever can write where backups lie can write their lists, too."""
-    return [_read_kept(_parsed(line)) for line in _read(backup, FILES, MAX_FILES_BYTES).splitlines()]
+def read_files(backup: Path) -> Iterator[Kept]:
+    """The list of what was kept, one by one. Raises OSError or ValueError where it cannot be read, or has a
+    path that leads elsewhere: whoever can write where backups lie can write their lists, too."""
+    size = 0
+    with open_below(backup, FILES) as stream:
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            size += len(line)
+            if len(line) > MAX_LINE_BYTES or size > MAX_FILES_BYTES:
+                limits = f"{MAX_FILES_BYTES} bytes, or a line of more than {MAX_LINE_BYTES}"
+                raise ValueError(f"{FILES} has more than {limits}")
+            yield _read_kept(_parsed(line.decode()))
 
 
 def _read(backup: Path, name: str, max_bytes: int) -> str:
@@ -173,45 +190,78 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 def whole_dump(path: Path) -> bool:
     """Whether a dump unpacks completely, and ends as a whole one does."""
-    tail = b""
+    tail, size = b"", 0
     try:
         with open_below(path.parent, path.name) as packed, gzip.open(packed, "rb") as stream:
             while chunk := stream.read(CHUNK):
-                tail = (tail + chunk)[-TAIL:]
+                tail, size = (tail + chunk)[-TAIL:], size + len(chunk)
+                if size > MAX_DUMP_BYTES:
+                    return False
     except (OSError, EOFError, zlib.error):
         return False
     return DUMPED in tail
 
 
+def is_sparse(stream: BinaryIO) -> bool:
+    """Whether a file is nearly all holes: it is no copy of ours, and has no size that a disk sets a limit to.
+
+    Raises OSError.
+    """
+    status = os.fstat(stream.fileno())
+    if status.st_size < LEAST_SPARSE_BYTES or status.st_blocks * 512 > status.st_size // SPARSE:
+        return False
+    # Some file systems count no blocks, and know no holes either.
+    has_hole = os.lseek(stream.fileno(), 0, os.SEEK_HOLE) < status.st_size
+    stream.seek(0)
+    return has_hole
+
+
 def wrong(backup: Path) -> list[str]:
-    """Everything by which a backup is not what was written; none where it could be restored."""
+    """By what a backup is not what was written, as far as it is told; none where it could be restored."""
     try:
-        manifest = read_manifest(backup)
-        files = read_files(backup)
+        return list(islice(_wrong(backup, read_manifest(backup)), MAX_TOLD))
     except (OSError, ValueError) as error:
         return [f"what it says of itself cannot be read: {error}"]
-    found = []
+
+
+def _wrong(backup: Path, manifest: dict[str, Any]) -> Iterator[str]:
+    """Raises OSError or ValueError where its list cannot be read."""
+    has_key = False
+    for one in read_files(backup):
+        has_key |= one.path == KEY_FILE
+        if because := _wrong_file(backup, one):
+            yield f"{one.path} {because}"
     if sha256_below(backup, FILES) != manifest["files_sha256"]:
-        found.append(f"{FILES} was changed")
+        yield f"{FILES} was changed"
     if manifest["database"] == "own":
-        if sha256_below(backup, DUMP) != manifest["database_sha256"]:
-            found.append(f"{DUMP} is gone or was changed")
-        elif not whole_dump(backup / DUMP):
-            found.append(f"{DUMP} is not a whole dump")
-    if not any(one.path == KEY_FILE for one in files):
-        found.append(f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again")
-    for one in files:
-        try:
-            # As a restore opens it, which refuses links.
-            with open_below(backup, f"{DATA}/{one.path}") as stream:
-                size, digest = os.fstat(stream.fileno()).st_size, sha256_of_stream(stream)
-        except OSError as error:
-            is_gone = isinstance(error, FileNotFoundError)
-            found.append(f"{one.path} " + ("is gone" if is_gone else f"cannot be read: {error.strerror}"))
-            continue
-        if (size, digest) != (one.size, one.sha256):
-            found.append(f"{one.path} was changed")
-    return found
+        yield from _wrong_dump(backup, manifest["database_sha256"])
+    if not has_key:
+        yield f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again"
+
+
+def _wrong_file(backup: Path, one: Kept) -> str:
+    try:
+        # As a restore opens it, which refuses links.
+        with open_below(backup, f"{DATA}/{one.path}") as stream:
+            if os.fstat(stream.fileno()).st_size != one.size or is_sparse(stream):
+                return "was changed"
+            return "" if sha256_of_stream(stream) == one.sha256 else "was changed"
+    except FileNotFoundError:
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _wrong_dump(backup: Path, sha256: str) -> Iterator[str]:
+    try:
+        with open_below(backup, DUMP) as stream:
+            is_same = not is_sparse(stream) and sha256_of_stream(stream) == sha256
+    except OSError:
+        is_same = False
+    if not is_same:
+        yield f"{DUMP} is gone or was changed"
+    elif not whole_dump(backup / DUMP):
+        yield f"{DUMP} is not a whole dump"
 
 
 def prune(directory: Path, keep: int) -> list[str]:

@@ -154,11 +154,12 @@ def writable(harbor: Harbor, directory: str, insist_s: float) -> bool:
 def require_room(data: Path, directory: Path, before: Path | None) -> None:
     """Refuse to start what would not fit. Raises BackupError."""
     linked = before if before and harbor_copy.can_link(directory) else None
-    known = {one.path: one.size for one in kept.read_files(linked)} if linked else {}
+    earlier = kept.read_files(linked) if linked else ()
+    known = {one.path: one.size for one in earlier if kept.BLOB.search(f"/{one.path}")}
     wanted = SPARE_BYTES
     for path in kept.files_of(data):
         size, inside = path.stat().st_size, str(path.relative_to(data))
-        wanted += 0 if kept.BLOB.search(f"/{inside}") and known.get(inside) == size else size
+        wanted += 0 if known.get(inside) == size else size
     free = free_bytes(directory)
     if free < wanted:
         raise BackupError(

@@ -13,7 +13,10 @@ from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.registry_host import RegistryOperation
 
-QUESTION = "Install Harbor on {host} and put {backup} back into it?"
+QUESTION = (
+    "Whoever could write a backup decides what runs in the container of Harbor's database. "
+    "Install Harbor on {host} and put {backup} back into it?"
+)
 
 
 @click.command("restore")
@@ -38,7 +41,8 @@ def command(
 
     The backup must be in harbor_backup_dir on that host, and harbor_version must be its release. A host
     with a Harbor or its data is refused. An interrupted restore is resumed; until it is complete, nothing
-    else can be done with that Harbor. --check reads the whole backup.
+    else can be done with that Harbor. --check reads the whole backup. Restore only a backup that nobody else
+    could write: its dump can run programs in the database's container.
     """
     if name:
         host.require_name(name)

@@ -351,12 +351,60 @@ def test_no_path_of_a_backups_list_leads_out_of_the_data_volume(volume: Volume, 
 )
 def test_an_owner_or_mode_that_is_none_is_refused(volume: Volume, more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="that no file has"):
-        kept.read_files(altered(volume, **more))
+        list(kept.read_files(altered(volume, **more)))
 
 
 def test_a_list_of_another_form_is_refused(volume: Volume) -> None:
     with pytest.raises(ValueError, match="of another form"):
-        kept.read_files(altered(volume, more=1))
+        list(kept.read_files(altered(volume, more=1)))
+
+
+def test_a_list_with_a_line_longer_than_any_path_is_refused(volume: Volume) -> None:
+    backup = altered(volume)
+    with (backup / kept.FILES).open("ab") as stream:
+        stream.write(b"[" + b"[]," * kept.MAX_LINE_BYTES + b"[]]\n")
+    with pytest.raises(ValueError, match="a line of more than"):
+        list(kept.read_files(backup))
+
+
+def test_a_list_is_read_as_it_is_used(volume: Volume) -> None:
+    backup = altered(volume)
+    with (backup / kept.FILES).open("ab") as stream:
+        stream.write(b"{}\n")
+    assert next(kept.read_files(backup)).path == kept.KEY_FILE
+
+
+@pytest.mark.parametrize("size", [16, kept.LEAST_SPARSE_BYTES], ids=["listed-small", "listed-whole"])
+def test_a_file_of_a_backup_that_is_nearly_all_holes_is_not_read(
+    volume: Volume, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = altered(volume, size=size)
+    os.truncate(backup / kept.DATA / kept.KEY_FILE, kept.LEAST_SPARSE_BYTES)
+    kept.write_manifest(backup, {"database": "none", "version": "v2"})
+    monkeypatch.setattr(kept, "sha256_of_stream", lambda _: pytest.fail("it is read"))
+    assert kept.wrong(backup) == [f"{kept.KEY_FILE} was changed"]
+
+
+def test_a_layer_of_an_earlier_backup_that_is_nearly_all_holes_is_not_read(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = volume.blob(b"a layer")
+    volume.copy("first")
+    os.truncate(volume.place("first", layer), kept.LEAST_SPARSE_BYTES)
+    monkeypatch.setattr(harbor_copy, "sha256_of_stream", lambda _: pytest.fail("it is read"))
+    volume.copy("second", volume.root / "first")
+    assert volume.place("second", layer).read_bytes() == b"a layer"
+
+
+def test_a_dump_that_unpacks_without_end_is_not_a_whole_one(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = volume.root / kept.DUMP
+    with gzip.open(dump, "wb") as stream:
+        stream.write(bytes(kept.CHUNK) + kept.DUMPED)
+    assert kept.whole_dump(dump)
+    monkeypatch.setattr(kept, "MAX_DUMP_BYTES", kept.CHUNK // 2)
+    assert not kept.whole_dump(dump)
 
 
 def test_nothing_comes_back_from_a_file_that_the_backup_links_to(volume: Volume) -> None:
