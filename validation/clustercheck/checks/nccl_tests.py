@@ -46,6 +46,9 @@ METHOD = (
 IN_IMAGE = (
     "Have it built into the training image: nccl_tests of image_builds, with Open MPI among its packages."
 )
+FOR_ALL_USERS = (
+    "Let all users of the node's devices and the image's programs use them: Open MPI runs without root."
+)
 
 
 def every_node_and_the_group(evidence: Evidence) -> Iterable[Subject]:
@@ -99,7 +102,8 @@ def _check(name: str) -> Check:
         outcome = outcome_of(evidence, JOB)
         ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
         if because := _lacks(ranks, across=subject.node is None):
-            return not_applicable(because, remedy=IN_IMAGE)
+            is_closed = "other than root" in because
+            return not_applicable(because, remedy=FOR_ALL_USERS if is_closed else IN_IMAGE)
         return _of_gpus(evidence, subject, ranks)
 
     def _of_gpus(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...]) -> Finding:

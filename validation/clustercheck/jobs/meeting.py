@@ -2,8 +2,7 @@
 
 Shipped to the node with rank.py: stdlib only. Each two ranks have a key that no other rank has, in a file
 that only root reads; until a peer proves that it knows theirs, it is a stranger. What a peer says is its
-word: whoever uses it checks it. As a program it is what Open MPI calls in place of ssh: ``python meeting.py
-HOST COMMAND ...`` makes the rank at HOST start the command, and exits with its code.
+word: whoever uses it checks it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -35,6 +33,7 @@ TICK_S = 5.0
 MAX_VALUE = 64 * 1024  # bytes of what one rank says
 MAX_PROOF = 1024  # bytes of a stranger's message
 STRANGERS = 256  # who may prove themselves at a time
+MAX_SAID, READ = 4 * 1024, 64 * 1024  # bytes that are printed of what a command prints, and read at a time
 RETRY_S = 0.2  # no event shows when a starting peer listens
 NONCE = re.compile(r"[0-9a-f]{32}")
 # By each other rank: the key that it and this rank alone have.
@@ -98,7 +97,7 @@ class Connection:
                 next_tick = now + TICK_S
             self._socket.settimeout(max(0.001, min(next_tick, end) - now))
             try:
-                read = self._socket.recv(65536)
+                read = self._socket.recv(READ)
             except (TimeoutError, socket.timeout):  # two errors before Python 3.10
                 continue
             except OSError:
@@ -311,8 +310,12 @@ def _understand(line: bytes, read: Callable[[Any], T]) -> T | None:
 class CommandServer:
     """Starts commands for the first rank, by ``key``, until it is closed; running ones are then killed."""
 
-    def __init__(self, address: str, port: int, key: str) -> None:
+    def __init__(
+        self, address: str, port: int, key: str, start: Callable[..., subprocess.Popen[bytes]]
+    ) -> None:
+        """``start`` starts words in a session of their own, as Popen does."""
         self._door = Door(listen(address, port), lambda _command: key, MAX_VALUE)
+        self._start_words = start
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()  # a command that starts during close would not be killed
         self._closed = False
@@ -327,10 +330,12 @@ class CommandServer:
             if self._closed:
                 line.close()
                 return
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True
+            # Not this rank's own output: who runs as that user could write there without end.
+            process = self._start_words(
+                ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
             self._started.append(process)
+        _print_start(process)
         with suppress(OSError):
             line.send(process.wait())
 
@@ -343,23 +348,17 @@ class CommandServer:
             kill_group(process)
 
 
+def _print_start(process: subprocess.Popen[bytes]) -> None:
+    """Print the start of what it prints, until it ends."""
+    if process.stdout is not None:
+        with process.stdout as stream:
+            print(stream.read(MAX_SAID).decode("utf-8", "replace"), end="", flush=True)
+            while stream.read(READ):
+                pass
+
+
 def kill_group(process: subprocess.Popen[Any]) -> None:
     """Kill a process and everything in its session."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def main(argv: Sequence[str]) -> int:
-    """Make the rank at an address start a command; returns its exit code."""
-    host, *command = argv
-    here = Path(__file__)
-    arguments = json.loads(here.with_name("arguments.json").read_text(encoding="utf-8"))
-    ends = [end.rsplit(":", 1) for end in os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")]
-    rank = [address for address, _ in ends].index(host)
-    line = connect(host, int(ends[rank][1]), read_keys(here.parent)[str(rank)], " ".join(command))
-    return int(line.receive(float(arguments["limit_s"])))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

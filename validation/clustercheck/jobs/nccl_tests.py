@@ -1,6 +1,7 @@
 """NVIDIA's nccl-tests: within each node without MPI, then across all of them with the image's Open MPI.
 
-One rank per node. The ranks start Open MPI's daemons (meeting.py), since containers have no sshd. The
+One rank per node. The ranks start Open MPI's daemons (mpi_daemons.py), since containers have no sshd. Open
+MPI believes whoever connects to its daemons, so it runs as a user who owns nothing (unprivileged.py). The
 programs' output is returned unchanged; nothing is judged here.
 """
 
@@ -10,19 +11,22 @@ import importlib
 import json
 import os
 import shutil
+import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from clustercheck.jobs import meeting
+    from clustercheck.jobs import meeting, mpi_daemons, unprivileged
     from clustercheck.jobs.rank import Progress
 else:  # on a node they are single files, not a package
-    meeting = importlib.import_module(f"{__package__}.meeting" if __package__ else "meeting")
+    meeting, mpi_daemons, unprivileged = (
+        importlib.import_module(f"{__package__}.{name}" if __package__ else name)
+        for name in ("meeting", "mpi_daemons", "unprivileged")
+    )
 
 # Where the image's build left the reason for having none.
 REASON_FILE = Path("/usr/local/share/clusterctl/nccl-tests.off")
@@ -119,10 +123,11 @@ def explain_missing() -> str:
 
 def explain_missing_mpi() -> str:
     """Why they cannot run across nodes in this image; empty if they can."""
-    for program in ("mpirun", "all_reduce_perf_mpi"):
-        if not shutil.which(program):
+    programs = {program: shutil.which(program) for program in ("mpirun", "all_reduce_perf_mpi")}
+    for program, path in programs.items():
+        if not path:
             return f"the image has no {program}"
-    return ""
+    return unprivileged.explain_unusable([path for path in programs.values() if path])
 
 
 def count_gpus() -> int:
@@ -136,14 +141,24 @@ def count_gpus() -> int:
     return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
 
 
-def make_command(program: str, arguments: Mapping[str, Any], gpus_a_process: int, file: Path) -> list[str]:
-    """The command line: a sweep by factor 2, with checked values, and an output file if supported."""
+def make_command(
+    program: str,
+    arguments: Mapping[str, Any],
+    gpus_a_process: int,
+    file: Path,
+    wrap: Callable[[Sequence[str]], list[str]] = list,
+) -> list[str]:
+    """The command line: a sweep by factor 2, with checked values, and an output file if supported.
+
+    ``wrap`` makes the command that asks the program what it supports.
+    """
     sweep = {"-b": "least", "-e": "most", "-n": "iterations", "-w": "warmup"}
     words = [program, "-g", str(gpus_a_process), "-f", "2", "-c", "1"]
     for option, name in sweep.items():
         words += [option, str(int(arguments[name]))]
     try:
-        helped = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=ASK_S, check=False)
+        asking = wrap([program, "-h"])
+        helped = subprocess.run(asking, capture_output=True, text=True, timeout=ASK_S, check=False)
         known = "--output_file" in helped.stdout + helped.stderr
     except (OSError, subprocess.TimeoutExpired):
         known = False
@@ -157,12 +172,18 @@ def run_program(
     *,
     environment: Mapping[str, str] | None = None,
     files: Sequence[int] = (),
+    written: Path | None = None,
+    wrap: Callable[[Sequence[str]], list[str]] = list,
 ) -> dict[str, Any]:
-    """Run one program until it ends or its time limit; returns its output. ``files`` stay open for it."""
+    """Run one program until it ends or its time limit; returns its output. ``files`` stay open for it.
+
+    It writes to ``written``, or else to ``file``; what it prints is kept beside ``file``. ``wrap`` makes the
+    command that runs these words.
+    """
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
-            list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
+            wrap(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})}, pass_fds=files, start_new_session=True,
         )  # fmt: skip
         try:
@@ -181,18 +202,23 @@ def run_program(
         "exit_code": code,  # None after the time limit
         "limit_s": limit_s,
         "text": text,
-        "json": remove_environment(read_output(file)),
+        "json": remove_environment(read_output(written or file)),
         "command": " ".join(words),
     }
 
 
 def read_output(file: Path) -> str:
-    """The start of what a program wrote; empty if it wrote nothing."""
-    try:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(MAX_OUTPUT)
-    except OSError:
-        return ""
+    """The start of what a program wrote; empty if it wrote nothing.
+
+    No link, and no file of others: who writes there may have put anything in its place.
+    """
+    with suppress(OSError):
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == file.parent.stat().st_uid:
+                return stream.read(MAX_OUTPUT)
+    return ""
 
 
 def remove_environment(text: str) -> str:
@@ -280,25 +306,45 @@ def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
     """Rank 0 runs mpirun, the others start what it requests."""
     found: dict[str, Any] = {}
-    starter = meeting.CommandServer(world.address, world.port, world.keys["0"]) if world.rank else None
-    try:
+    Path().chmod(0o700)  # the keys in it are no other user's
+    with ExitStack() as stack:
+        place = stack.enter_context(unprivileged.Workplace())
+        agent = "" if world.rank else stack.enter_context(_open_agent(world, place)).command
+        if world.rank:
+            starter = meeting.CommandServer(world.address, world.port, world.keys["0"], place.start)
+            stack.callback(starter.close)
         world.wait("getting ready for Open MPI")
         # Rank 0 is where the others wait for it: it has no more phases than they, and is not behind.
         with world.together("nccl-tests across nodes"):
             for name in arguments["collectives"] if not world.rank else ():
-                file = Path(f"across-{name}.json").absolute()
-                program = make_command(f"{name}_perf_mpi", arguments, 1, file)
+                written = place.home / f"across-{name}.json"
+                program = make_command(
+                    f"{name}_perf_mpi", arguments, 1, written, wrap=unprivileged.make_command
+                )
                 total = sum(node.gpus for node in nodes)
                 hosts = ",".join(f"{host}:{node.gpus}" for (host, _), node in zip(world.endpoints, nodes))
-                words = ["mpirun", "--allow-run-as-root", "--bind-to", "none"]
-                words += ["-np", str(total), "--host", hosts]
+                words = ["mpirun", "--bind-to", "none", "-np", str(total), "--host", hosts]
                 words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
-                environment = make_mpi_environment(nodes)
-                found[name] = run_program(world, [*words, *program], file, environment=environment)
-    finally:
-        if starter is not None:
-            starter.close()
+                found[name] = run_program(
+                    world, [*words, *program], Path(f"across-{name}").absolute(), written=written,
+                    environment={**make_mpi_environment(nodes, agent), **place.environment},
+                    wrap=unprivileged.make_command,
+                )  # fmt: skip
     return found
+
+
+def _open_agent(world: MeetingWorld, place: unprivileged.Workplace) -> closing[mpi_daemons.AgentServer]:
+    """What passes on the requests of the first rank's mpirun for daemons."""
+    ranks = {address: rank for rank, (address, _) in enumerate(world.endpoints) if rank}
+
+    def pass_on(host: str, command: str) -> int:
+        if host not in ranks:
+            raise meeting.MeetingError("no rank of this job is there")
+        line = meeting.connect(*world.endpoints[ranks[host]], world.keys[str(ranks[host])], command)
+        with closing(line):
+            return int(line.receive(float(world.arguments["limit_s"])))
+
+    return closing(mpi_daemons.AgentServer(place, pass_on, 2 * world.size))
 
 
 def find_shared_variables(nodes: Sequence[Node]) -> list[str]:
@@ -313,15 +359,12 @@ def find_shared_variables(nodes: Sequence[Node]) -> list[str]:
     )
 
 
-def make_mpi_environment(nodes: Sequence[Node]) -> dict[str, str]:
+def make_mpi_environment(nodes: Sequence[Node], agent: str) -> dict[str, str]:
     """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI.
 
     What the settings give all ranks comes before what is the choice of nobody else.
     """
-    agent = f"{sys.executable} {Path(meeting.__file__).absolute()}"
     environment = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib",

@@ -11,11 +11,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from clustercheck.checks import rdma_write
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.support import seeding
-from clustercheck.jobs import meeting
+from clustercheck.jobs import meeting, unprivileged
 from clustercheck.jobs import rdma_write as rdma_job
 from clustercheck.jobs.rank import Progress
 from clustercheck.launch.requests import make_keys
@@ -35,6 +37,8 @@ from clustercheck.samples.nccl_tests import table
 from clustercheck.samples.rdma import write_text
 
 JOBS = Path(meeting.__file__).parent
+# Which every user may run, also where the virtual environment is root's alone.
+PYTHON = shutil.which("python3", path=os.defpath) or sys.executable
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go
 ASKED = {
     "limit_s": 60, "limit_each_s": 20, "collectives": ["all_reduce"], "least": 8,
@@ -302,9 +306,14 @@ def test_a_closed_door_leaves_its_port() -> None:
     meeting.listen(ADDRESSES[0], port).close()
 
 
+def starter_of(port: int, key: str) -> meeting.CommandServer:
+    start = partial(subprocess.Popen, stdin=subprocess.DEVNULL, start_new_session=True)
+    return meeting.CommandServer(ADDRESSES[0], port, key, start)
+
+
 def test_only_the_first_ranks_key_starts_a_command(tmp_path: Path) -> None:
     port, keys = free_port(), make_keys("s3cret", 1, 3)
-    starter = meeting.CommandServer(ADDRESSES[0], port, keys["0"])
+    starter = starter_of(port, keys["0"])
     try:
         with pytest.raises(meeting.MeetingError):
             meeting.connect(ADDRESSES[0], port, keys["2"], f"touch {tmp_path}/stolen", 0)
@@ -326,7 +335,7 @@ def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> No
     port, said = free_port(), tmp_path / "said"
     os.mkfifo(said)
     hears = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
-    starter = meeting.CommandServer(ADDRESSES[0], port, "s3cret")
+    starter = starter_of(port, "s3cret")
     line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {said}; sleep 600; exit 3")
     assert select.select([hears], [], [], 60)[0], "it was not started"
     process = int(os.read(hears, 32))
@@ -356,6 +365,17 @@ for h in $(echo "$hosts" | tr , ' '); do
 done"""
 
 
+@pytest.fixture
+def shared_path() -> Iterator[Path]:
+    """A directory like tmp_path, with programs and files of other users than root in it."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    (path / "seen").touch()
+    (path / "seen").chmod(0o666)
+    yield path
+    shutil.rmtree(path)
+
+
 def ranks(
     tmp_path: Path,
     programs: dict[str, str],
@@ -374,8 +394,9 @@ def ranks(
     for rank in sorted({0, 1} - {hostile}):
         directory = tmp_path / f"node{rank}"
         directory.mkdir()
-        for source in JOBS.glob("*.py"):
-            (directory / source.name).write_bytes(source.read_bytes())
+        for source in JOBS.glob("*.py"):  # with another file than this machine's in which users are named
+            text = source.read_text(encoding="utf-8").replace("/etc/passwd", f"{tmp_path}/passwd")
+            (directory / source.name).write_text(text, encoding="utf-8")
         (directory / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
         keys = make_keys("s3cret", rank, 2)
         (directory / meeting.KEYS_FILE).write_text(json.dumps(keys), encoding="utf-8")
@@ -386,7 +407,7 @@ def ranks(
             "SEEN": str(tmp_path / "seen"),
             **variables[rank],
         }  # fmt: skip
-        words = [sys.executable, "rank.py", str(directory), job]
+        words = [PYTHON, "rank.py", str(directory), job]
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
     if hostile >= 0:
         host, port = master.rsplit(":", 1)
@@ -400,19 +421,44 @@ def ranks(
     return [json.loads(path.read_text(encoding="utf-8")) for path in found]
 
 
-def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> None:
+@pytest.mark.needs("root")
+def test_the_programs_run_within_each_node_and_across_both(shared_path: Path) -> None:
     smi = 'echo "GPU 0: A100"; echo "GPU 1: A100"'
-    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": MPIRUN, "nvidia-smi": smi}
-    first, second = ranks(tmp_path, programs)
+    writes = f'{PERF}\nfor file; do :; done; echo "{{}}" > "$file"'
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": writes, "mpirun": MPIRUN, "nvidia-smi": smi}
+    first, second = ranks(shared_path, programs)
     assert (first["gpus"], first["world_gpus"], first["without"], first["without_mpi"]) == (2, 4, "", "")
     assert first["within"]["all_reduce"]["text"].startswith(
         "at node0: -g 2 -f 2 -c 1 -b 8 -e 64 -n 2 -w 1 -J "
     )
     assert second["within"]["all_reduce"]["text"].startswith("at node1: -g 2")
-    assert first["across"]["all_reduce"]["exit_code"] == 0
+    assert (first["across"]["all_reduce"]["exit_code"], first["across"]["all_reduce"]["json"]) == (0, "{}\n")
     assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in first["across"]["all_reduce"]["command"]
     assert second["across"] == {}
-    assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+    assert (shared_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+
+
+# Says who it is, and all that it can do to ranks; then it leaves a link where it should write.
+GREEDY = """[ "$1" = -h ] && {{ echo --output_file; exit 0; }}
+id -u
+for node in {nodes}/node*; do
+  for file in $node/keys.json $node/arguments.json $node/rank-*.verdict.json $node/new; do
+    cat $file && echo read; echo x > $file && echo written
+  done
+  kill -9 $(pgrep -o -f "rank.py $node") && echo killed
+done 2> /dev/null
+for file; do :; done
+ln -s {nodes}/node0/keys.json "$file" 2> /dev/null || :"""
+
+
+@pytest.mark.needs("root")
+def test_what_mpi_starts_reads_no_key_and_writes_no_verdict(shared_path: Path) -> None:
+    """On no node, whoever has it started."""
+    programs = {"all_reduce_perf": PERF, "mpirun": MPIRUN, "nvidia-smi": 'echo "GPU 0: A100"'}
+    programs["all_reduce_perf_mpi"] = GREEDY.format(nodes=shared_path)
+    first, second = ranks(shared_path, programs)
+    assert set(first["across"]["all_reduce"]["text"].split()) == {str(unprivileged.USER)}
+    assert (first["across"]["all_reduce"]["json"], first["ok"], second["ok"]) == ("", True, True)
 
 
 def counters(tmp_path: Path) -> set[int]:
@@ -422,30 +468,39 @@ def counters(tmp_path: Path) -> set[int]:
     return {json.loads(file.read_text(encoding="utf-8"))["counter"] for file in files}
 
 
-def test_who_starts_mpi_or_has_more_gpus_is_not_ahead_of_the_others(tmp_path: Path) -> None:
+@pytest.mark.needs("root")
+def test_who_starts_mpi_or_has_more_gpus_is_not_ahead_of_the_others(shared_path: Path) -> None:
     """Else who waits as all others do would seem to hold them up."""
     programs = {"all_reduce_perf": PERF, "all_gather_perf": PERF, "mpirun": "exit 0"}
     programs["nvidia-smi"] = '[ $HERE = node0 ] && echo "GPU 1: A100"; echo "GPU 0: A100"'
     programs["all_reduce_perf_mpi"] = programs["all_gather_perf_mpi"] = PERF
     asked = {**ASKED, "collectives": ["all_reduce", "all_gather"]}
-    first, second = ranks(tmp_path, programs, asked)
+    first, second = ranks(shared_path, programs, asked)
     assert (len(first["within"]), len(second["within"]), len(first["across"])) == (2, 0, 2)
-    assert len(counters(tmp_path)) == 1
+    assert len(counters(shared_path)) == 1
 
 
-def test_rank_0_waits_with_the_others_while_mpi_runs(tmp_path: Path) -> None:
+@pytest.mark.needs("root")
+def test_rank_0_waits_with_the_others_while_mpi_runs(shared_path: Path) -> None:
     """So is_even holds for all of them, whoever keeps its programs from ending."""
-    progress = "cat $(ls -d $PWD/*.progress) > $SEEN"
-    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": progress}
-    programs["nvidia-smi"] = 'echo "GPU 0: A100"'
-    ranks(tmp_path, programs)
-    meanwhile = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
+    says = shared_path / "says"
+    os.mkfifo(says)
+    says.chmod(0o666)
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "nvidia-smi": 'echo "GPU 0: A100"'}
+    programs["mpirun"] = f"echo started > {says}; read line < {says}"
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(ranks, shared_path, programs)
+        assert says.read_text(encoding="ascii") == "started\n"
+        meanwhile = json.loads((shared_path / "node0" / "rank-0.progress").read_text(encoding="utf-8"))
+        says.write_text("go on\n", encoding="ascii")
+        ran.result(60)
     assert (meanwhile["phase"], meanwhile["collective"]) == ("nccl-tests across nodes", True)
     # Then all wait twice more, at the end.
-    assert counters(tmp_path) == {meanwhile["counter"] + 2}
+    assert counters(shared_path) == {meanwhile["counter"] + 2}
 
 
-def test_variables_of_the_settings_reach_the_programs_on_every_node(tmp_path: Path) -> None:
+@pytest.mark.needs("root")
+def test_variables_of_the_settings_reach_the_programs_on_every_node(shared_path: Path) -> None:
     """Those of one value by mpirun's -x; of what differs, each node's daemon has its own."""
     perf = f'{PERF}\necho "$NCCL_IB_HCA $NCCL_IB_TC $OMPI_MCA_pml"'
     starts = MPIRUN.replace('asked $HERE"', 'asked $HERE $NCCL_IB_HCA"')
@@ -456,11 +511,11 @@ def test_variables_of_the_settings_reach_the_programs_on_every_node(tmp_path: Pa
     same = {"NCCL_IB_TC": "106", "OMPI_MCA_pml": "ucx"}
     variables = ({**same, "NCCL_IB_HCA": "=mlx5_0"}, {**same, "NCCL_IB_HCA": "=mlx5_4"})
     arguments = {**ASKED, "variables": ["NCCL_IB_HCA", "NCCL_IB_TC", "OMPI_MCA_pml"]}
-    first, _ = ranks(tmp_path, programs, arguments, variables=variables)
+    first, _ = ranks(shared_path, programs, arguments, variables=variables)
     across = first["across"]["all_reduce"]
     assert "-x NCCL_IB_TC -x OMPI_MCA_pml all_reduce_perf_mpi" in across["command"]
     assert "=mlx5_0 106 ucx" in across["text"]
-    assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1 =mlx5_4\n"
+    assert (shared_path / "seen").read_text(encoding="utf-8") == "asked node1 =mlx5_4\n"
 
 
 def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_only_what_is_the_same_on_all_nodes_is_exported_from_one():
     nodes[1].variables["C"] = "only there"
     assert nccl_tests.find_shared_variables(nodes) == ["A"]
     nodes = [node._replace(variables={"OMPI_MCA_btl_tcp_if_include": "ib0"}) for node in nodes]
-    found = nccl_tests.make_mpi_environment(nodes)
+    found = nccl_tests.make_mpi_environment(nodes, "agent")
     assert (found["OMPI_MCA_btl_tcp_if_include"], found["OMPI_MCA_oob_tcp_if_include"]) == ("ib0", "eth0")
 
 
