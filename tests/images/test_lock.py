@@ -60,6 +60,20 @@ def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_b
     assert (locked["name"], locked["target"], locked["digest"]) == ("training", "library/paddle", made.digest)
 
 
+def test_an_image_that_cannot_be_locked_keeps_no_other_out_that_is_named(
+    tmp_path: Path, source: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one", "gone")
+    refused = call(directory, "lock")
+    assert refused.return_value == 1
+    assert "`clusterctl lock IMAGE...` locks the others" in refused.stderr
+    assert not (directory / "clusterctl.lock").exists()
+    good(call(directory, "lock", "one"))
+    locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"]
+    assert [(one["name"], one["digest"]) for one in locked] == [("one", made.digest)]
+
+
 def test_what_was_locked_while_sources_were_asked_is_not_lost(
     tmp_path: Path, source: Running, before_source: Proxy
 ) -> None:

@@ -40,7 +40,7 @@ PARALLEL_IMAGES = 8
 
 @click.command("lock")
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
-@click.option("--upgrade", is_flag=True, help="Resolve the tags again: of all images, or of those named.")
+@click.option("--upgrade", is_flag=True, help="Resolve the tags again.")
 @click.option(
     "--check",
     "--dry-run",
@@ -50,7 +50,7 @@ PARALLEL_IMAGES = 8
 @json_option
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:
-    """Pin the tag of each image to its digest in clusterctl.lock.
+    """Pin the tag of each image, or of those named, to its digest in clusterctl.lock.
 
     With layers and their sizes, CUDA, and the oldest driver that runs it. A locked image changes only with
     --upgrade, or when its settings change; --check resolves all tags again. An image that the nodes' driver
@@ -72,14 +72,13 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
             hint=f"There are: {', '.join(image.name for image in declared) or 'none'}.",
         )
     before = lock_file.read(inventory.directory) or Lock()
+    wanted = [image for image in declared if not names or image.name in names]
     unresolved = [
-        image
-        for image in declared
-        if not image.built and _is_asked(image, before, names, refresh=upgrade or check)
+        image for image in wanted if not image.built and _is_asked(image, before, refresh=upgrade or check)
     ]
     retry, signatures = RetryPolicy(), checker(inventory)
     unsigned = [
-        image for image in declared if image not in unresolved and _lacks_signature(image, before, signatures)
+        image for image in wanted if image not in unresolved and _lacks_signature(image, before, signatures)
     ]
     unresolved += unsigned
 
@@ -129,10 +128,10 @@ def _with_stacks(
     return after.model_copy(update={"stacks": stacks_of(report.resolutions)}), report
 
 
-def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, refresh: bool) -> bool:
+def _is_asked(image: DeclaredImage, before: Lock, *, refresh: bool) -> bool:
     """Whether its source is asked: it is new or declared otherwise, or the operator wants to know."""
     locked = before.image(image.name)
-    return locked is None or not gate.is_of(locked, image) or (refresh and (not names or image.name in names))
+    return refresh or locked is None or not gate.is_of(locked, image)
 
 
 def _kept(image: DeclaredImage, before: Lock) -> LockedImage | None:
@@ -204,7 +203,10 @@ def _report(
     wording.show(stacks)
     locked = counted(len(after.images), "image")
     if failures:
-        console.say(f"nothing was written: {counted(len(failures), 'image')} could not be locked")
+        console.say(
+            f"nothing was written: {counted(len(failures), 'image')} could not be locked; "
+            "`clusterctl lock IMAGE...` locks the others, by name"
+        )
     elif check:
         console.say(f"{locked} checked: {'the lock would change' if changes else 'the lock is up to date'}")
     else:
