@@ -28,6 +28,7 @@ from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.recipe import RECIPE_LABEL, BuildRecipe, recipe_of
 from clusterctl.registry.images.resolve import configuration, resolve
 from clusterctl.registry.images.saved import SavedImage
+from clusterctl.registry.images.triggers import require_no_triggers
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.errors import RegistryError
@@ -179,6 +180,7 @@ def make(
     Raises ClusterctlError (``images.*``).
     """
     began, base = time.monotonic(), order.base
+    require_no_triggers(base, registry)
     engine.build(order.context, order.tag)
     described = registry.manifest(base.target, base.manifest)
     if described.config is None:

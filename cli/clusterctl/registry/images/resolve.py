@@ -82,8 +82,18 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfi
 
     Raises RegistryError, and ClusterctlError (``images.manifest``) for what is none.
     """
+    return _configuration(registry, repository, blob)[1]
+
+
+def configuration_bytes(registry: Registry, repository: str, blob: Blob) -> bytes:
+    """The same as it was written, where it can be read as one. Raises as ``configuration`` does."""
+    return _configuration(registry, repository, blob)[0]
+
+
+def _configuration(registry: Registry, repository: str, blob: Blob) -> tuple[bytes, ImageConfiguration]:
+    raw = registry.small_blob(repository, blob)
     try:
-        return read_document(ImageConfiguration.model_validate_json, registry.small_blob(repository, blob))
+        return raw, read_document(ImageConfiguration.model_validate_json, raw)
     except UnreadableError as error:
         raise ClusterctlError(
             f"the configuration of an image cannot be read: {error}",
