@@ -30,7 +30,7 @@ module: harbor_installer
 short_description: Download, verify and unpack Harbor's installer
 description:
   - Compares SHA-256, and the signature where a key is given, before anything is unpacked.
-  - Refuses an archive of another release, or with files outside of its own directory.
+  - Refuses an archive of another release, with files outside of its own directory, or without images.
 options:
   archive: {description: The tarball on this host; removed once it is unpacked, type: path, required: true}
   url: {description: Where it is downloaded from; empty where it was brought, type: str, default: ""}
@@ -42,6 +42,7 @@ options:
   key: {description: Public key of who signed it (ASCII armour); empty does not look, type: str, default: ""}
   version: {description: Harbor's release that it must be of, type: str, required: true}
   directory: {description: Where releases are unpacked, type: path, required: true}
+  images_by_tag: {description: Allow an archive without images, type: bool, default: false}
 author: ["the clusterctl authors"]
 """
 
@@ -65,6 +66,8 @@ code:
 
 MARK = ".unpacked.json"
 INSIDE = "harbor"
+# What Harbor's install.sh loads, where it is there.
+IMAGES = "harbor*.tar.gz"
 MUST_HAVE = ("install.sh", "prepare", "common.sh", "harbor.yml.tmpl")
 VERIFY_S = 300
 # A server that says nothing for so long says nothing more.
@@ -169,8 +172,25 @@ def release_of(prepare: str) -> str:
     return found[1] if found else "an unknown release"
 
 
-def unpack(archive: Path, target: Path, version: str) -> None:
-    """Unpack next to the target, look at it, then move file by file: settings that lie there stay."""
+def has_images(release: Path) -> bool:
+    """Whether an installer brings Harbor's images, as the offline one does."""
+    return any(path.is_file() for path in release.glob(IMAGES))
+
+
+def require_images(there: bool, images_by_tag: bool) -> None:
+    """Refuse an installer that brings no images: root would run what a registry gives under their tags."""
+    if not there and not images_by_tag:
+        raise RefusedError(
+            "it brings no images, as the online installer: root would run what a registry gives under "
+            "Harbor's tags, which no checksum covers. Declare the offline one, or set harbor_images_by_tag"
+        )
+
+
+def unpack(archive: Path, target: Path, version: str, *, images_by_tag: bool = False) -> bool:
+    """Unpack next to the target, look at it, then move file by file: settings that lie there stay.
+
+    Returns whether images came with it.
+    """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as kept, tarfile.open(archive) as stream:
         for member in members(stream):
@@ -184,6 +204,7 @@ def unpack(archive: Path, target: Path, version: str) -> None:
         root = Path(kept, INSIDE)
         if missing := [name for name in MUST_HAVE if not (root / name).is_file()]:
             raise RefusedError(f"it lacks {', '.join(missing)}")
+        require_images(images := has_images(root), images_by_tag)
         found = release_of((root / "prepare").read_text(encoding="utf-8"))
         if found != version:
             raise RefusedError(f"it is of {found}, and {version} is declared")
@@ -193,6 +214,7 @@ def unpack(archive: Path, target: Path, version: str) -> None:
                 place.mkdir(exist_ok=True)
             else:
                 path.replace(place)
+    return images
 
 
 def main() -> None:
@@ -209,6 +231,7 @@ def main() -> None:
             "key": {"type": "str", "default": "", "no_log": False},
             "version": {"type": "str", "required": True},
             "directory": {"type": "path", "required": True},
+            "images_by_tag": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -217,7 +240,16 @@ def main() -> None:
     release = Path(options["directory"], "releases", options["version"], INSIDE)
     mark = release / MARK
     known = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {}
-    wanted = known.get("sha256") != wanted_sum
+    # Earlier versions did not record whether images came, and they may be removed once Docker has them.
+    known_images = "images" in known or options["images_by_tag"] or has_images(release)
+    wanted = known.get("sha256") != wanted_sum or not known_images
+    if not wanted:
+        try:
+            require_images(known.get("images", True), options["images_by_tag"])
+        except RefusedError as error:
+            module.fail_json(
+                msg=f"Harbor's installer in {release} is not used: {error}.", code="harbor.installer"
+            )
     if wanted and not module.check_mode:
         try:
             if options["url"]:
@@ -226,7 +258,7 @@ def main() -> None:
             require_digest(archive, wanted_sum)
             if options["key"]:
                 require_signature(archive, options["signature"], options["key"])
-            unpack(archive, release, options["version"])
+            images = unpack(archive, release, options["version"], images_by_tag=options["images_by_tag"])
         # A key that is not base64, an address that is none, a server that speaks no HTTP.
         except (
             RefusedError, tarfile.TarError, OSError, EOFError, ValueError, http.client.HTTPException
@@ -238,7 +270,7 @@ def main() -> None:
                 "see that harbor_installer_url is reached, and that sha256 and harbor_version fit it.",
                 code="harbor.installer",
             )
-        replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
+        replace_file(mark, json.dumps({"sha256": wanted_sum, "images": images}) + "\n", 0o644)
         archive.unlink(missing_ok=True)
     module.exit_json(changed=wanted, wanted=wanted, release=str(release))
 

@@ -27,13 +27,16 @@ PREPARE = "#!/bin/sh\nexec docker run goharbor/prepare:{version} prepare\n"
 # --- the installer
 
 
-def tarball(path: Path, version: str = "v2.15.2", extra: dict[str, bytes] | None = None) -> str:
+def tarball(
+    path: Path, version: str = "v2.15.2", extra: dict[str, bytes] | None = None, *, online: bool = False
+) -> str:
     """Write an installer; returns its SHA-256."""
     files = {
         "harbor/install.sh": b"#!/bin/bash\n",
         "harbor/prepare": PREPARE.format(version=version).encode(),
         "harbor/common.sh": b"#\n",
         "harbor/harbor.yml.tmpl": b"hostname: reg.mydomain.com\n",
+        **({} if online else {f"harbor/harbor.{version}.tar.gz": b"images"}),
         **(extra or {}),
     }
     with tarfile.open(path, "w:gz") as archive:
@@ -44,7 +47,7 @@ def tarball(path: Path, version: str = "v2.15.2", extra: dict[str, bytes] | None
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def installer(tmp_path: Path, sha256: str, *, check: bool = False, **more: str) -> dict[str, Any]:
+def installer(tmp_path: Path, sha256: str, *, check: bool = False, **more: Any) -> dict[str, Any]:
     wanted = {"version": "v2.15.2", "directory": str(tmp_path / "opt"), "archive": str(tmp_path / "h.tgz")}
     return play("harbor_installer", check=check, sha256=sha256, **{**wanted, **more})
 
@@ -149,12 +152,49 @@ def test_a_cut_off_archive_is_refused_even_with_its_own_checksum(tmp_path: Path)
     assert "was not unpacked" in installer(tmp_path, sha256)["msg"]
 
 
-def test_an_online_installer_brings_no_images_and_is_unpacked_and_upgraded_to(
+def test_an_installer_without_images_is_refused_where_no_setting_allows_it(tmp_path: Path) -> None:
+    online = {"harbor/docs/harbor.v2.15.2.tar.gz": b"", "harbor/harbor.tar.gz/x": b""}
+    sha256 = tarball(tmp_path / "h.tgz", extra=online, online=True)
+    refused = installer(tmp_path, sha256)
+    assert refused["failed"]
+    assert (refused["code"], "harbor_images_by_tag" in refused["msg"]) == ("harbor.installer", True)
+    assert not (tmp_path / "opt/releases/v2.15.2/harbor/install.sh").exists()
+    sha256 = tarball(tmp_path / "h.tgz", extra=online, online=True)
+    assert installer(tmp_path, sha256, images_by_tag=True)["changed"]
+    assert installer(tmp_path, sha256, images_by_tag=True)["changed"] is False
+    for check in (False, True):
+        assert "is not used" in installer(tmp_path, sha256, check=check)["msg"], "its setting was taken away"
+
+
+def test_images_that_came_may_be_removed_once_docker_has_them(tmp_path: Path) -> None:
+    sha256 = tarball(tmp_path / "h.tgz")
+    release = Path(installer(tmp_path, sha256)["release"])
+    (release / "harbor.v2.15.2.tar.gz").unlink()
+    assert installer(tmp_path, sha256)["changed"] is False
+
+
+@pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
+def test_an_installer_of_which_an_earlier_version_recorded_no_images_is_asked_for_again(
+    tmp_path: Path, online: bool
+) -> None:
+    sha256 = tarball(tmp_path / "h.tgz", online=online)
+    again = (tmp_path / "h.tgz").read_bytes()
+    release = Path(installer(tmp_path, sha256, images_by_tag=online)["release"])
+    (release / harbor_installer.MARK).write_text(f'{{"sha256": "{sha256}"}}', encoding="utf-8")
+    allowed = installer(tmp_path, sha256, images_by_tag=online)
+    assert allowed["changed"] is False, "its images are there, or it is allowed"
+    for images in release.glob("harbor*.tar.gz"):
+        images.unlink()
+    (tmp_path / "h.tgz").write_bytes(again)
+    assert ("failed" in installer(tmp_path, sha256)) is online
+
+
+def test_an_online_installer_that_is_allowed_brings_no_images_and_is_unpacked_and_upgraded_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = programs(tmp_path, monkeypatch, INSTALL)
-    sha256 = tarball(tmp_path / "h.tgz", extra={"harbor/install.sh": INSTALL.encode()})
-    release = installer(tmp_path, sha256)["release"]
+    sha256 = tarball(tmp_path / "h.tgz", extra={"harbor/install.sh": INSTALL.encode()}, online=True)
+    release = installer(tmp_path, sha256, images_by_tag=True)["release"]
     assert release == wanted["release"]
     older(tmp_path, wanted)
     composes(tmp_path, monkeypatch)
