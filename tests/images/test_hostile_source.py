@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.memory_registry import MemoryRegistry, memory_registry
-from tests.support.registries import Made, Running, bytes_of, cluster_directory, put_image
+from tests.support.registries import Made, Proxy, Running, bytes_of, cluster_directory, put_image
 
 from clusterctl.registry.images import spool
 from clusterctl.registry.oci import manifest
@@ -19,10 +19,11 @@ from .driving import MB, call, good, mirror, records
 CONFIG = b'{"os":"linux","architecture":"amd64"}'
 
 
-def put_lie(source: MemoryRegistry, layer: str, size: int, content: bytes = b"") -> Manifest:
+def put_lie(source: MemoryRegistry, layer: str, size: int, content: bytes | None = b"") -> Manifest:
     """An image with this layer, said to be of this size; ``content`` is what the source gives of it."""
     source.put_blob("t/bad", CONFIG)
-    source.put_blob("t/bad", content, layer)
+    if content is not None:
+        source.put_blob("t/bad", content, layer)
     said = {
         "schemaVersion": 2, "mediaType": manifest.OCI_MANIFEST,
         "config": {"mediaType": "c", "digest": manifest.digest_of(CONFIG), "size": len(CONFIG)},
@@ -111,3 +112,106 @@ def test_a_wrong_size_of_a_layer_makes_no_other_image_damaged(
             (failed,) = [one for one in records(done) if one.get("code")]
             assert "more than 5 bytes" in failed["what"]
             assert "this manifest is wrong, and nothing is damaged" in failed["hint"]
+
+
+@pytest.mark.parametrize("told", ["lacks it", "says it has it"])
+@pytest.mark.parametrize("when", ["together", "later", "in one repository"])
+def test_a_listed_layer_of_another_source_is_not_given_to_who_lacks_it(
+    tmp_path: Path, source: Running, destination: Running, when: str, told: str
+) -> None:
+    (private,) = made_at(source)[0].layers
+    other = bytes_of("other", private.size) if told == "says it has it" else None
+    with memory_registry() as hostile:
+        put_lie(hostile, private.digest, private.size, other)
+        targets = ("m/both:bad", "m/both:good") if when == "in one repository" else ("m/bad", "m/good")
+        images = [
+            {"source": f"http://{host}/t/{name}:1", "target": target, "name": name}
+            for name, host, target in zip(("bad", "good"), (hostile.host, source.host), targets, strict=True)
+        ]
+        root = cluster_directory(tmp_path / "site", images)
+        good(call(root, "lock"))
+        if when != "together":
+            good(mirror(root, destination, "good"))
+        done = mirror(root, destination)
+        expected = "images.corrupt" if told == "says it has it" else "images.not-found"
+        mirrored = "copied" if when == "together" else "there"
+        assert states(records(done)) == {"bad": ("failed", expected), "good": (mirrored, None)}
+        with destination.client() as client:
+            assert client.has_blob("m/both" if when == "in one repository" else "m/good", private.digest)
+            assert when == "in one repository" or not client.has_blob("m/bad", private.digest)
+        for _ in range(2):  # as much is here already the second time
+            bundle = call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
+            assert states(records(bundle)) == {"bad": ("failed", expected), "good": ("copied", None)}
+        assert hostile.host in next(one["where"] for one in records(bundle) if one.get("code"))
+
+
+def test_a_layer_that_two_sources_have_is_asked_of_both(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    layer = bytes_of("shared", MB)
+    for name in ("one", "two"):
+        made = put_image(source.host, f"t/{name}", "1", [layer], labels={"name": name})
+    images = [
+        {"source": f"http://{host}/t/{name}:1", "target": f"m/{name}"}
+        for name, host in (("one", source.host), ("two", before_source.host))
+    ]
+    root = cluster_directory(tmp_path / "site", images)
+    good(call(root, "lock"))
+    done = records(good(mirror(root, destination)))
+    assert states(done) == {"one": ("copied", None), "two": ("copied", None)}
+    asked = [path for method, path, _ in before_source.seen if method == "GET"]
+    assert sum(made.layers[0].digest in path for path in asked) == 1
+    bundle = good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
+    assert states(records(bundle)) == {"one": ("copied", None), "two": ("copied", None)}
+
+
+def test_what_one_source_gave_for_a_repository_is_mounted_in_another(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    layer = bytes_of("shared", MB)
+    for name in ("one", "two", "three"):
+        made = put_image(source.host, f"t/{name}", "1", [layer], labels={"name": name})
+    root = cluster_directory(
+        tmp_path / "site",
+        [{"source": f"http://{before_source.host}/t/{n}:1", "target": f"m/{n}"} for n in ("one", "two")],
+    )
+    good(call(root, "lock"))
+    good(mirror(root, destination))
+    cluster_directory(
+        root,
+        [
+            {"source": f"http://{before_source.host}/t/{name}:1", "target": f"m/{name}"}
+            for name in ("one", "two", "three")
+        ],
+    )
+    good(call(root, "lock"))
+    assert states(records(good(mirror(root, destination))))["three"] == ("copied", None)
+    asked = [path for method, path, _ in before_source.seen if method == "GET"]
+    assert sum(made.layers[0].digest in path for path in asked) == 1
+    good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
+    asked = [path for method, path, _ in before_source.seen if method == "GET"]
+    assert sum(made.layers[0].digest in path for path in asked) == 2
+
+
+def test_a_repository_that_lists_a_layer_of_another_one_does_not_get_it(
+    tmp_path: Path, destination: Running
+) -> None:
+    """Both are of one registry, which says what each has."""
+    layer = b"of somebody else"
+    digest = manifest.digest_of(layer)
+    with memory_registry() as shared:
+        put_lie(shared, digest, len(layer), None)
+        bad = shared.answers["t/bad/manifests/1"][1]
+        found = manifest.read(bad.replace(b'"l"', b'"x"'), manifest.OCI_MANIFEST, "test")
+        shared.put_manifest("t/good", found, "1")
+        for content in (CONFIG, layer):
+            shared.put_blob("t/good", content)
+        images = [
+            {"source": f"http://{shared.host}/t/{name}:1", "target": f"m/{name}"} for name in ("bad", "good")
+        ]
+        root = cluster_directory(tmp_path / "site", images)
+        good(call(root, "lock"))
+        expected = {"bad": ("failed", "images.not-found"), "good": ("copied", None)}
+        assert states(records(mirror(root, destination))) == expected
+        bundle = call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
+        assert states(records(bundle)) == expected

@@ -33,7 +33,9 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
     directory = locked_site(tmp_path, before_source.host, "big")
     big = made.layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
-    part = Spool(directory / ".clusterctl/images/spool").part(Blob(big, 24 * MB))
+    part = Spool(directory / ".clusterctl/images/spool").part(
+        Blob(big, 24 * MB), f"{before_source.host}/t/big"
+    )
     command = [str(Path(sys.executable).with_name("clusterctl")), "-C", str(directory), "images", "mirror"]
     process = subprocess.Popen(
         [*command, "--to", f"http://{destination.host}"], env=environment(), start_new_session=True
@@ -66,7 +68,7 @@ def test_what_a_kill_left_half_written_is_found_out(
     spool = directory / ".clusterctl/images/spool"
     spool.mkdir(parents=True)
     # As after a power cut: the length is there, the bytes are not.
-    Spool(spool).part(made.layers[0]).write_bytes(b"\0" * MB)
+    Spool(spool).part(made.layers[0], f"{before_source.host}/t/one").write_bytes(b"\0" * MB)
     assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
     assert "corrupt" in [event["event"] for event in journal(directory)]
     good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))

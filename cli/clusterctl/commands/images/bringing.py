@@ -120,7 +120,7 @@ def require_room(plan: MirrorPlan, destination: Destination) -> None:
         return
 
     def require(blobs: Sequence[Blob]) -> None:
-        needed = sum(blob.size for blob in blobs)
+        needed = sum(blob.size for blob in set(blobs))
         if free < needed:
             raise ClusterctlError(
                 f"{options.size(needed)} are to come, and {options.size(free)} are free there",

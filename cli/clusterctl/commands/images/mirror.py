@@ -50,11 +50,11 @@ def command(
 ) -> int:
     """Copy every locked image into the cluster's registry, by digest, blob by blob.
 
-    Existing blobs are not sent again, a blob of several images is copied once, and an interrupted transfer
-    is resumed. A blob that the registry has lost is copied again. If an image fails, the others are still
-    copied; the exit code is 1 then, or 2 if all failures were refused logins. Images that the nodes' driver
-    cannot run are refused before anything is copied, and so are all images if one is not signed as
-    images_signatures demands.
+    Existing blobs are not sent again, a blob of several images is copied once from each registry that
+    they come from, and an interrupted transfer is resumed. A blob that the registry has lost is copied
+    again. If an image fails, the others are still copied; the exit code is 1 then, or 2 if all failures
+    were refused logins. Images that the nodes' driver cannot run are refused before anything is copied,
+    and so are all images if one is not signed as images_signatures demands.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)

@@ -13,7 +13,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -49,8 +50,8 @@ from clusterctl.registry.images.bundle import (
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host
-from clusterctl.registry.images.spool import Spool, disk, require_room
+from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host, source_repository
+from clusterctl.registry.images.spool import Spool, disk, other_bytes, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
 from clusterctl.registry.oci.answers import UnreadableError, read_document
@@ -149,33 +150,42 @@ class Bundler:
                 self._listed, recipe.images, key=source_host, limit=self._jobs, stop=self._stop
             )
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
-        # Sizes are what each source says: a wrong one counts for its own images alone.
-        wanted: dict[Blob, LockedImage] = {}
+        # Sizes are what each source says, and what it lists it may not have: both count for its own images.
+        wanted: dict[tuple[Blob, str], dict[str, LockedImage]] = {}
         for image, found in zip(recipe.images, listed, strict=True):
             for manifest in found if isinstance(found, list) else ():
-                wanted |= {blob: image for blob in manifest.blobs if blob not in wanted}
-        self._recall(wanted)
+                for blob in manifest.blobs:
+                    claimed = wanted.setdefault((blob, source_host(image)), {})
+                    claimed.setdefault(source_repository(image), image)
+        registries = Counter(blob for blob, _ in wanted)
+        self._recall(registries)
         with disk(self.directory, "an index"):
             for path in self._files:
                 path.unlink(missing_ok=True)
-        sought = [_sought_blob(blob) for blob in wanted]
+        sought = [_sought_blob(blob) for blob in registries]
         sought += [_sought_file(path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
         self._known = {one: item for one, item in noted if item is not None}
-        self._require_room(list(wanted), [one for one in sought if one.source])
+        self._require_room([blob for blob, _ in wanted], [one for one in sought if one.source])
         items = parallel_map_fairly(
-            lambda blob: self._brought(wanted[blob], blob, recipe.part_size),
+            lambda claim: self._brought(
+                claim[0], wanted[claim], recipe.part_size, is_alone=registries[claim[0]] == 1
+            ),
             wanted,
-            key=lambda blob: source_host(wanted[blob]),
+            key=lambda claim: claim[1],
             limit=self._jobs,
             stop=self._stop,
         )
-        brought = dict(zip(wanted, items, strict=True))
+        brought = {
+            (blob, repository): item
+            for (blob, _), given in zip(wanted, items, strict=True)
+            for repository, item in given.items()
+        }
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
         if any(one.error is not None for one in outcomes):
             return MadeBundle(outcomes)
-        blobs = [one for one in brought.values() if isinstance(one, Item)]
-        return MadeBundle(outcomes, *self._write(recipe, manifests, blobs, files))
+        blobs = {one.sha256: one for one in brought.values() if isinstance(one, Item)}
+        return MadeBundle(outcomes, *self._write(recipe, manifests, list(blobs.values()), files))
 
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return parallel_map(function, items, limit=self._jobs, stop=self._stop)
@@ -199,21 +209,47 @@ class Bundler:
 
     def _require_room(self, blobs: Sequence[Blob], files: Sequence[_Sought]) -> None:
         blobs = [blob for blob in blobs if _sought_blob(blob) not in self._known]
-        missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
+        missing = self.spool.missing(blobs)
         sizes = [one.size for one in files if one not in self._known]
         # The largest lies here twice for a moment: whole, and in parts.
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
 
-    def _brought(self, image: LockedImage, blob: Blob, most: int) -> Item | ExplainedError:
-        if known := self._known.get(_sought_blob(blob)):
-            return known
+    def _brought(
+        self, blob: Blob, images: Mapping[str, LockedImage], most: int, *, is_alone: bool
+    ) -> dict[str, Item | ExplainedError]:
+        """What each repository of one registry gives of a blob; ``is_alone``: no other registry is asked.
+
+        It comes from the first that gives it, and the others must say that they have it, or give it, too: who
+        lists what it does not have gets nothing of what others gave.
+        """
+        found: dict[str, Item | ExplainedError] = {}
+        item = self._known.get(_sought_blob(blob)) if is_alone else None
+        for repository, image in images.items():
+            try:
+                if item is None or (len(images) > 1 and not self._offers(image, blob)):
+                    item = self._given(image, blob, most)
+                found[repository] = item
+            except ExplainedError as error:
+                found[repository] = error
+        return found
+
+    def _offers(self, image: LockedImage, blob: Blob) -> bool:
         try:
-            path = self.spool.fetch(self._opened(image), parse(image.source).repository, blob)
-            with disk(self.directory):
-                return self._cut(path, blob.digest, most, move=True)
-        except ClusterctlError as error:
-            return error
+            return self._opened(image).has_blob(parse(image.source).repository, blob.digest)
+        except ExplainedError:
+            return False
+
+    def _given(self, image: LockedImage, blob: Blob, most: int) -> Item:
+        """A blob from its image's own source; what is here already is compared. Raises ClusterctlError."""
+        registry, repository = self._opened(image), parse(image.source).repository
+        if known := self._known.get(_sought_blob(blob)):
+            if registry.hash_blob(repository, blob) != (blob.digest, blob.size):
+                raise other_bytes(registry, repository, blob)
+            return known
+        path = self.spool.fetch(registry, repository, blob)
+        with disk(self.directory):
+            return self._cut(path, blob.digest, most, move=True)
 
     def _cut(self, path: Path, key: str, most: int, *, move: bool = False) -> Item:
         """Cut a file, and note it; a file that is one part, and ours, is only renamed."""
@@ -278,7 +314,7 @@ class Bundler:
             return bundle, raw
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
-        path = self.spool.whole(Blob(manifest.digest, len(manifest.raw)))
+        path = self.spool.whole(Blob(manifest.digest, len(manifest.raw)), "")
         path.unlink(missing_ok=True)  # of an earlier try
         with create_private(path) as stream:
             stream.write(manifest.raw)
@@ -353,13 +389,13 @@ def _sought_file(path: Path) -> _Sought:
 def _outcome(
     image: LockedImage,
     manifests: list[Manifest] | ExplainedError,
-    brought: dict[Blob, Item | ExplainedError],
+    brought: Mapping[tuple[Blob, str], Item | ExplainedError],
 ) -> TransferOutcome:
     if isinstance(manifests, ExplainedError):
         return TransferOutcome(image, TransferState.FAILED, manifests)
     for manifest in manifests:
         for blob in manifest.blobs:
-            item = brought[blob]
+            item = brought[blob, source_repository(image)]
             if isinstance(item, ExplainedError):
                 return TransferOutcome(image, TransferState.FAILED, item)
     return TransferOutcome(image, TransferState.COPIED)

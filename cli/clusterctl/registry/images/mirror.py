@@ -13,7 +13,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host
+from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host, source_repository
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
@@ -41,16 +41,21 @@ class Origin(Protocol):
     def content(self, transfer: BlobTransfer) -> Content:
         """The blob of a transfer, to be read as often as is needed; reading raises BrokenOriginError."""
 
-    def settled(self, blob: Blob, *, keep: bool) -> None:
-        """Nobody asks for the blob any more in this run; ``keep``: another run may."""
+    def offers(self, image: LockedImage, blob: Blob) -> bool:
+        """Whether the image's own source says that it has the blob."""
+
+    def settled(self, transfer: BlobTransfer, *, keep: bool) -> None:
+        """Nobody asks for it any more in this run; ``keep``: another run may."""
 
 
 @dataclass
 class PlannedImage:
-    """An image with its manifests, children first; ``described`` where they are there, and its tag."""
+    """An image with its manifests, children first: ``placed`` where they are there, ``described`` where its
+    tag is, too."""
 
     image: LockedImage
     manifests: list[Manifest] = field(default_factory=list)
+    placed: bool = False
     described: bool = False
     error: ExplainedError | None = None
     moved: int = 0
@@ -66,7 +71,8 @@ OnWriting = Callable[[PlannedImage, Sequence[Manifest]], None]
 
 @dataclass(frozen=True)
 class BlobTransfer:
-    """A blob, the repositories that lack it, and one that has it already (or none)."""
+    """A blob, the repositories that lack it, and one that has it already (or none), for images of one
+    registry."""
 
     blob: Blob
     targets: tuple[str, ...]
@@ -95,7 +101,7 @@ class MirrorPlan:
 
     @property
     def bytes(self) -> int:
-        """Bytes to fetch, each blob once."""
+        """Bytes to fetch, each blob once from each registry that images with it come from."""
         return sum(blob.size for blob in self.to_fetch)
 
     def leave_out(self, require_room: Callable[[Sequence[Blob]], None]) -> None:
@@ -160,9 +166,7 @@ def survey(
             plan.there.append(one.image)
         else:
             plan.wanted.append(one)
-    # Whoever lacks a blob may have it from where it lies, without sending it.
-    homes = {blob: target for (target, blob), there in has.items() if there}
-    plan.transfers = list(_transfers(plan.wanted, has, homes))
+    plan.transfers = list(_transfers(looked, has, origin, jobs, stop))
     return plan
 
 
@@ -223,7 +227,8 @@ def _looked(image: LockedImage, origin: Origin, destination: Registry) -> Planne
     wanted = PlannedImage(image)
     try:
         wanted.manifests = _described(image, destination)
-        if wanted.manifests:
+        wanted.placed = bool(wanted.manifests)
+        if wanted.placed:
             wanted.described = mistagged(image, destination) is None
         else:
             wanted.manifests = origin.manifests(image)
@@ -267,19 +272,61 @@ def _has(destination: Registry, repository: str, blob: Blob) -> bool:
 
 
 def _transfers(
-    wanted: Sequence[PlannedImage], has: Mapping[tuple[str, Blob], bool], homes: Mapping[Blob, str]
+    looked: Sequence[PlannedImage],
+    has: Mapping[tuple[str, Blob], bool],
+    origin: Origin,
+    jobs: int,
+    stop: threading.Event,
 ) -> Iterator[BlobTransfer]:
-    """In the order of the images, the largest blobs first: the first image is whole early."""
-    lacking_it: dict[Blob, list[PlannedImage]] = {}
-    for image in wanted:
+    """In the order of the images, the largest blobs first: the first image is whole early.
+
+    A source can list a blob that it does not have, as a layer of somebody's private image. An image gets only
+    what its own registry gives, whoever else has it; where that gives it for another repository, or gave it
+    before, its own repository there must have it, too.
+    """
+    mixed = _mixed_targets(looked)
+    lacking: dict[tuple[Blob, str], list[PlannedImage]] = {}
+    homes: dict[tuple[Blob, str], PlannedImage] = {}
+    for image in looked:
+        is_own = image.placed or image.image.target not in mixed
         for blob in sorted(image.blobs, key=lambda one: -one.size):
-            lacking = lacking_it.setdefault(blob, [])
-            if not has[image.image.target, blob]:
-                lacking.append(image)
-    for blob, lacking in lacking_it.items():
-        targets = tuple(dict.fromkeys(one.image.target for one in lacking))
-        if targets:
-            yield BlobTransfer(blob, targets, homes.get(blob, ""), tuple(lacking))
+            claim = blob, source_host(image.image)
+            if has[image.image.target, blob] and is_own:
+                homes[claim] = image
+            else:
+                lacking.setdefault(claim, []).append(image)
+    questions: dict[tuple[str, Blob], LockedImage] = {}
+    for claim, images in lacking.items():
+        known = [*images, *((homes[claim],) if claim in homes else ())]
+        if len({source_repository(one.image) for one in known}) > 1:
+            questions |= {(source_repository(one.image), claim[0]): one.image for one in images}
+    with within(SURVEY_S):
+        answers = parallel_map_fairly(
+            lambda question: origin.offers(questions[question], question[1]),
+            questions,
+            key=lambda question: source_host(questions[question]),
+            limit=jobs,
+            stop=stop,
+        )
+    # Those fetch it from there themselves, and learn why they cannot.
+    refused = {question for question, there in zip(questions, answers, strict=True) if not there}
+    for claim, images in lacking.items():
+        groups: dict[str, list[PlannedImage]] = {}
+        for image in images:
+            repository = source_repository(image.image)
+            groups.setdefault(repository if (repository, claim[0]) in refused else "", []).append(image)
+        for repository, group in groups.items():
+            home = homes[claim].image.target if claim in homes and not repository else ""
+            targets = dict.fromkeys(one.image.target for one in group)
+            yield BlobTransfer(claim[0], tuple(targets), home, tuple(group))
+
+
+def _mixed_targets(looked: Sequence[PlannedImage]) -> set[str]:
+    """Repositories that are to have images of several registries: what lies there may be of any of them."""
+    hosts: dict[str, set[str]] = {}
+    for image in looked:
+        hosts.setdefault(image.image.target, set()).add(source_host(image.image))
+    return {target for target, found in hosts.items() if len(found) > 1}
 
 
 def _run(transfer: BlobTransfer, origin: Origin, destination: Registry) -> None:
@@ -301,7 +348,7 @@ def _run(transfer: BlobTransfer, origin: Origin, destination: Registry) -> None:
         image.error = image.error or failures.get(image.image.target)
     # What is not what its digest says, here or there, is not sent a second time.
     wrong = any(failure.code == "images.corrupt" for failure in failures.values())
-    origin.settled(blob, keep=bool(failures) and not wrong)
+    origin.settled(transfer, keep=bool(failures) and not wrong)
 
 
 def _send(transfer: BlobTransfer, origin: Origin, destination: Registry, target: str) -> None:

@@ -13,7 +13,7 @@ from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.reference import PLAIN
+from clusterctl.registry.oci.reference import PLAIN, parse
 
 # Signatures and attestations that builders put next to the images of a list.
 NO_PLATFORM = "unknown/unknown"
@@ -32,6 +32,12 @@ DESCRIBE_S, SURVEY_S = 900.0, 1800.0
 def source_host(image: LockedImage) -> str:
     """The registry that an image comes from, as its source names it."""
     return image.source.removeprefix(PLAIN).partition("/")[0]
+
+
+def source_repository(image: LockedImage) -> str:
+    """The repository that an image comes from, with its registry's host."""
+    source = parse(image.source)
+    return f"{source.host}/{source.repository}"
 
 
 def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:

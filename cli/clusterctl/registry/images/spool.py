@@ -1,9 +1,9 @@
 """Blobs on their way: a file for each, resumed where it was interrupted, and a journal of what happened.
 
-`HEX.SIZE.part` is a blob of which so much has come; `HEX.SIZE` is one that is whole and verified. Whoever is
-killed in the middle leaves a part that the next run continues with; its bytes are hashed again before they
-count. The size is in the name, as manifests of two sources may give a digest different ones: the wrong one
-spoils nothing of the other.
+`HEX.SIZE.GIVER.part` is a blob of which so much has come; `HEX.SIZE.GIVER` is one that is whole and verified.
+Whoever is killed in the middle leaves a part that the next run continues with; its bytes are hashed again
+before they count. The size is in the name, as manifests of two sources may give a digest different ones: the
+wrong one spoils nothing of the other. So is the repository that gave it: another may list what it lacks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ JOURNAL = "journal.jsonl"
 LOCK = "lock"
 PART = ".part"
 INSTEAD = "Name a directory of your own with --spool"
-# A blob, one on its way, a bundle's note of one, the journal, or the lock; earlier names have no size.
-_OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[a-z]+)?|journal\.jsonl|lock")
+# A blob, one on its way, a bundle's note of one, the journal, or the lock; earlier names have less.
+_OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[0-9a-f]{16})?(\.[a-z]+)?|journal\.jsonl|lock")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
 
@@ -48,7 +48,7 @@ class Spool:
         # Set by whoever must end: what is on its way stops at the next piece.
         self.stop = stop or threading.Event()
         self._lock = threading.Lock()
-        self._coming_now: frozenset[Blob] = frozenset()
+        self._coming_now: frozenset[tuple[Blob, str]] = frozenset()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -80,31 +80,32 @@ class Spool:
         finally:
             os.close(descriptor)
 
-    def whole(self, blob: Blob) -> Path:
-        """Where a blob lies that is whole."""
-        return self.root / f"{blob.digest.removeprefix('sha256:')}.{blob.size}"
+    def whole(self, blob: Blob, giver: str) -> Path:
+        """Where a blob of that giver lies that is whole."""
+        return self.root / f"{_name(blob)}.{hashlib.sha256(giver.encode()).hexdigest()[:16]}"
 
-    def part(self, blob: Blob) -> Path:
+    def part(self, blob: Blob, giver: str) -> Path:
         """Where a blob grows."""
-        return self.root / f"{self.whole(blob).name}{PART}"
+        return self.root / f"{self.whole(blob, giver).name}{PART}"
 
-    def come(self, blob: Blob) -> int:
+    def come(self, blob: Blob, giver: str) -> int:
         """How many of its bytes are here already."""
-        for path in (self.whole(blob), self.part(blob)):
+        for path in (self.whole(blob, giver), self.part(blob, giver)):
             with contextlib.suppress(OSError):
                 return min(path.stat().st_size, blob.size)
         return 0
 
-    def drop(self, blob: Blob) -> None:
-        """Forget a blob."""
-        self.whole(blob).unlink(missing_ok=True)
-        self.part(blob).unlink(missing_ok=True)
+    def drop(self, blob: Blob, giver: str) -> None:
+        """Forget a blob of that giver."""
+        self.whole(blob, giver).unlink(missing_ok=True)
+        self.part(blob, giver).unlink(missing_ok=True)
 
     def sweep(self, wanted: Collection[Blob]) -> int:
         """Forget blobs that no image wants any more; how many."""
-        kept = {self.whole(blob).name for blob in wanted}
+        kept = {_name(blob) for blob in wanted}
         ours = (path.name for path in self.root.iterdir() if _OURS.fullmatch(path.name))
-        names = {name.removesuffix(PART) for name in ours if name not in (JOURNAL, LOCK)} - kept
+        names = {name.removesuffix(PART) for name in ours if name not in (JOURNAL, LOCK)}
+        names = {name for name in names if name.rpartition(".")[0] not in kept}
         for name in names:
             (self.root / name).unlink(missing_ok=True)
             (self.root / f"{name}{PART}").unlink(missing_ok=True)
@@ -129,18 +130,37 @@ class Spool:
 
         Raises ClusterctlError (``images.no-space``).
         """
-        missing = sorted((blob.size - self.come(blob) for blob in blobs), reverse=True)
+        missing = sorted(self._missing(blobs), reverse=True)
         require_room(self.root, sum(missing if kept else missing[:at_once]))
 
+    def missing(self, blobs: Sequence[Blob]) -> int:
+        """How many bytes of blobs are to come."""
+        return sum(self._missing(blobs))
+
+    def _missing(self, blobs: Sequence[Blob]) -> Iterator[int]:
+        come = self._most_come()
+        for blob in blobs:
+            yield blob.size - min(come.get(_name(blob), 0), blob.size)
+
+    def _most_come(self) -> dict[str, int]:
+        """The bytes that are here of each blob, from whichever giver most have come."""
+        found: dict[str, int] = {}
+        with os.scandir(self.root) as entries:
+            for entry in entries:
+                if _OURS.fullmatch(entry.name):
+                    name = entry.name.removesuffix(PART).rpartition(".")[0]
+                    found[name] = max(found.get(name, 0), entry.stat(follow_symlinks=False).st_size)
+        return found
+
     @contextlib.contextmanager
-    def _room_kept(self, blob: Blob) -> Iterator[None]:
+    def _room_kept(self, blob: Blob, giver: str) -> Iterator[None]:
         """See that what comes now still fits: blobs that could not be sent on have stayed meanwhile.
 
         Raises ClusterctlError (``images.no-space``).
         """
         with self._lock:
-            coming = self._coming_now | {blob}
-            needed = sum(max(0, one.size - self.come(one)) for one in coming)
+            coming = self._coming_now | {(blob, giver)}
+            needed = sum(max(0, one.size - self.come(one, by)) for one, by in coming)
             free = free_on(self.root)
             if free < needed:
                 raise _no_space(needed, free, self.root, "transferred data is kept")
@@ -149,7 +169,7 @@ class Spool:
             yield
         finally:
             with self._lock:
-                self._coming_now -= {blob}
+                self._coming_now -= {(blob, giver)}
 
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
         """Have the blob here, whole, verified and on the disk.
@@ -165,25 +185,26 @@ class Spool:
             except RegistryError as error:
                 if last or error.code != "images.corrupt":
                     raise
-        with disk(self.root), self.whole(blob).open("rb") as stream:
+        path = self.whole(blob, giver(registry, repository))
+        with disk(self.root), path.open("rb") as stream:
             os.fsync(stream.fileno())
-        return self.whole(blob)
+        return path
 
     def stream(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
         """The blob's bytes, kept here as they pass; what came before is not asked for again.
 
         The last of them are given only where all are right. Raises as `fetch`; what is wrong is not kept.
         """
-        held = b""
-        with self._room_kept(blob), disk(self.root):
+        held, by = b"", giver(registry, repository)
+        with self._room_kept(blob, by), disk(self.root):
             try:
                 for piece in self._passing(registry, repository, blob):
                     if held:
                         yield held
                     held = piece
             finally:
-                if self._is_empty(self.part(blob)):
-                    self.part(blob).unlink()
+                if self._is_empty(self.part(blob, by)):
+                    self.part(blob, by).unlink()
         yield held
 
     def _is_empty(self, path: Path) -> bool:
@@ -191,7 +212,8 @@ class Spool:
 
     def _passing(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
         """First what lies here, then what comes; hashed, and compared at the end."""
-        whole, part = self.whole(blob), self.part(blob)
+        by = giver(registry, repository)
+        whole, part = self.whole(blob, by), self.part(blob, by)
         if whole.is_file():
             whole.replace(part)
         with open(part, "ab+", opener=_follow_no_link) as stream:
@@ -213,12 +235,7 @@ class Spool:
         if f"sha256:{found.hexdigest()}" != blob.digest:
             part.unlink()
             self.note("corrupt", blob.digest, found=found.hexdigest())
-            raise RegistryError(
-                f"{registry.endpoint.host} gives other bytes than the digest says",
-                code="images.corrupt",
-                where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
-                hint="The source's storage is damaged, or something stands in between. Nothing was kept.",
-            )
+            raise other_bytes(registry, repository, blob)
         part.replace(whole)
         self.note("come", blob.digest, bytes=blob.size)
 
@@ -247,6 +264,26 @@ class Spool:
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise stopped(str(self.root))
+
+
+def giver(registry: Registry, repository: str) -> str:
+    """Who gives a blob: what others have of it says nothing of whether this repository has it."""
+    return f"{registry.endpoint.host}/{repository}"
+
+
+def other_bytes(registry: Registry, repository: str, blob: Blob) -> RegistryError:
+    """What comes under a digest is something else."""
+    return RegistryError(
+        f"{registry.endpoint.host} gives other bytes than the digest says",
+        code="images.corrupt",
+        where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
+        hint="The source's storage is damaged, or something stands in between. Nothing was kept.",
+    )
+
+
+def _name(blob: Blob) -> str:
+    """Of its files, whoever gave it."""
+    return f"{blob.digest.removeprefix('sha256:')}.{blob.size}"
 
 
 def _remove_if_foreign(path: Path) -> None:

@@ -80,7 +80,11 @@ class BundleOrigin:
             raise BrokenOriginError(error) from None
         transfer.of[0].moved += item.size
 
-    def settled(self, blob: Blob, *, keep: bool) -> None:
+    def offers(self, image: LockedImage, blob: Blob) -> bool:
+        """Whether the bundle has it, whose images each came from their own source."""
+        return self._has(blob.digest, blob.size)
+
+    def settled(self, transfer: BlobTransfer, *, keep: bool) -> None:
         """The bundle stays as it is."""
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import ClusterctlError
+from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, PlannedImage
 from clusterctl.registry.images.resolve import closure
-from clusterctl.registry.images.spool import Spool
+from clusterctl.registry.images.spool import Spool, giver
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
@@ -32,15 +33,16 @@ class Upstream:
         return closure(self._opened(image), parse(image.source).repository, image.digest)
 
     def content(self, transfer: BlobTransfer) -> Content:
-        """The blob as it comes, from the first of its images' sources that gives it."""
+        """The blob as it comes, from the first of its images' repositories that gives it."""
         return partial(self._pieces, transfer)
 
     def _pieces(self, transfer: BlobTransfer) -> Iterator[bytes]:
         image = self._next(transfer)
         digest, repository = transfer.blob.digest, parse(image.image.source).repository
-        before = self._spool.come(transfer.blob)
         try:
-            yield from self._spool.stream(self._opened(image.image), repository, transfer.blob)
+            registry = self._opened(image.image)
+            before = self._spool.come(transfer.blob, giver(registry, repository))
+            yield from self._spool.stream(registry, repository, transfer.blob)
         except ClusterctlError as error:
             self._spool.note("failed", digest, code=error.code, because=error.what)
             # Wrong bytes may have lain here since a power cut: the same source is asked once more for those.
@@ -56,10 +58,19 @@ class Upstream:
         """How often the best of its sources has failed."""
         return self._failed[transfer.blob, self._next(transfer).image.source]
 
-    def settled(self, blob: Blob, *, keep: bool) -> None:
+    def offers(self, image: LockedImage, blob: Blob) -> bool:
+        """Asked as whoever may read the image's own repository; who does not answer does not offer it."""
+        try:
+            return self._opened(image).has_blob(parse(image.source).repository, blob.digest)
+        except ExplainedError:
+            return False
+
+    def settled(self, transfer: BlobTransfer, *, keep: bool) -> None:
         """What was sent on need lie here no longer."""
+        self._spool.note("kept" if keep else "settled", transfer.blob.digest)
         if keep:
-            self._spool.note("kept", blob.digest)
-        else:
-            self._spool.note("settled", blob.digest)
-            self._spool.drop(blob)
+            return
+        for image in transfer.of:
+            with contextlib.suppress(ClusterctlError):  # its registry is none that we may ask
+                registry, repository = self._opened(image.image), parse(image.image.source).repository
+                self._spool.drop(transfer.blob, giver(registry, repository))

@@ -55,6 +55,10 @@ def described(content: bytes, claimed: bytes | None = None) -> str:
     return json.dumps({"sha256": sha256(whole), "size": len(whole), "parts": [part]})
 
 
+# Of the registry below and its repository.
+GIVER = "source/t/one"
+
+
 class Source:
     """A registry with one image."""
 
@@ -246,7 +250,10 @@ def test_nothing_is_written_through_a_link_that_lay_there(kind: str, source: Sou
     (usb / INCOMING).mkdir(parents=True)
     top, layer = Blob(source.top.digest, len(source.top.raw)), source.top.layers[0]
     spool = Spool(usb / INCOMING)
-    names = [spool.whole(top).name, spool.part(layer).name, spool.whole(source.top.blobs[0]).name, JOURNAL]
+    names = [
+        spool.whole(top, "").name, spool.part(layer, GIVER).name,
+        spool.whole(source.top.blobs[0], GIVER).name, JOURNAL,
+    ]  # fmt: skip
     for name in names:
         (tmp_path / name).write_text("mine")
         link = usb / INCOMING / name
@@ -263,7 +270,7 @@ def test_a_part_on_its_way_is_no_link_also_where_one_is_made_meanwhile(
     mine.write_text("mine")
     blob = source.top.layers[0]
     with spool.held():
-        spool.part(blob).symlink_to(mine)
+        spool.part(blob, GIVER).symlink_to(mine)
         with pytest.raises((ClusterctlError, RegistryError)) as refused:
             spool.fetch(source, "t/one", blob)  # type: ignore[arg-type]
     assert refused.value.code == "cluster.state-not-writable"
@@ -386,8 +393,13 @@ def test_only_files_of_ours_are_swept(source: Source, tmp_path: Path) -> None:
     with spool.held():
         (spool.root / "notes.txt").write_text("mine")
         (spool.root / f"{'a' * 64}.part").write_text("of an earlier try")
-        assert spool.sweep(()) == 1
-        assert sorted(path.name for path in spool.root.iterdir()) == [LOCK, "notes.txt"]
+        (spool.root / f"{'b' * 64}.5.part").write_text("of an earlier version")
+        wanted = Blob(f"sha256:{'b' * 64}", 5)
+        for blob in (wanted, Blob(f"sha256:{'c' * 64}", 5)):
+            spool.part(blob, GIVER).write_text("half")
+        assert spool.sweep([wanted]) == 3
+        kept = [spool.part(wanted, GIVER).name, LOCK, "notes.txt"]
+        assert sorted(path.name for path in spool.root.iterdir()) == kept
 
 
 def test_files_of_a_bundle_are_put_where_nobody_else_can_write(source: Source, tmp_path: Path) -> None:
@@ -597,7 +609,7 @@ def test_what_others_can_write_of_a_blob_on_its_way_or_a_part_is_made_again(
 ) -> None:
     usb = tmp_path / "usb"
     (usb / INCOMING).mkdir(parents=True)
-    part = Spool(usb / INCOMING).part(source.top.layers[0])
+    part = Spool(usb / INCOMING).part(source.top.layers[0], GIVER)
     part.write_bytes(LAYER[:4])
     part.chmod(0o666)
     descriptor = os.open(part, os.O_RDWR)  # of the other user

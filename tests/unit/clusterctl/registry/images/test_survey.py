@@ -52,7 +52,7 @@ def test_what_an_image_has_is_listed_once(monkeypatch: pytest.MonkeyPatch):
         return listing(manifest)
 
     monkeypatch.setattr(Manifest, "blobs", property(counted))
-    origin = SimpleNamespace(manifests=lambda image: [images[image]])
+    origin = SimpleNamespace(manifests=lambda image: [images[image]], offers=lambda *_: True)
     plan = survey(list(images), origin, Nothing(), 2)
     assert len(plan.transfers) == 10 + 3 * (LAYERS - 10)
     assert [len(one.of) for one in plan.transfers].count(3) == 10
