@@ -47,7 +47,8 @@ IN_IMAGE = (
     "Have it built into the training image: nccl_tests of image_builds, with Open MPI among its packages."
 )
 FOR_ALL_USERS = (
-    "Let all users of the node's devices and the image's programs use them: Open MPI runs without root."
+    "Let all users use the devices of GPUs and adapters, as the drivers do, and the image's programs; across "
+    "nodes Open MPI runs without root, on Linux 5.9 or later."
 )
 
 
@@ -102,7 +103,7 @@ def _check(name: str) -> Check:
         outcome = outcome_of(evidence, JOB)
         ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
         if because := _lacks(ranks, across=subject.node is None):
-            is_closed = "other than root" in because
+            is_closed = "without root" in because
             return not_applicable(because, remedy=FOR_ALL_USERS if is_closed else IN_IMAGE)
         return _of_gpus(evidence, subject, ranks)
 

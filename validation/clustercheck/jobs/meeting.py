@@ -108,6 +108,12 @@ class Connection:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
+    def detach(self, reader: socket.socket) -> socket.socket:
+        """The socket, for other than messages; ``reader`` gets what was read ahead. Raises OSError."""
+        reader.sendall(self._buffer)
+        self._socket.settimeout(None)
+        return self._socket
+
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
@@ -311,11 +317,11 @@ class CommandServer:
     """Starts commands for the first rank, by ``key``, until it is closed; running ones are then killed."""
 
     def __init__(
-        self, address: str, port: int, key: str, start: Callable[..., subprocess.Popen[bytes]]
+        self, address: str, port: int, key: str, start: Callable[[str], subprocess.Popen[bytes]]
     ) -> None:
-        """``start`` starts words in a session of their own, as Popen does."""
+        """``start`` starts a command in a session of its own; it may raise MeetingError, OSError."""
         self._door = Door(listen(address, port), lambda _command: key, MAX_VALUE)
-        self._start_words = start
+        self._start_command = start
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()  # a command that starts during close would not be killed
         self._closed = False
@@ -330,10 +336,12 @@ class CommandServer:
             if self._closed:
                 line.close()
                 return
-            # Not this rank's own output: who runs as that user could write there without end.
-            process = self._start_words(
-                ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
+            try:
+                process = self._start_command(command)
+            except (MeetingError, OSError) as error:
+                print(f"not started: {error}", flush=True)
+                line.close()
+                return
             self._started.append(process)
         _print_start(process)
         with suppress(OSError):

@@ -173,17 +173,17 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     files: Sequence[int] = (),
     written: Path | None = None,
-    wrap: Callable[[Sequence[str]], list[str]] = list,
+    start: Callable[..., subprocess.Popen[Any]] = subprocess.Popen,
 ) -> dict[str, Any]:
     """Run one program until it ends or its time limit; returns its output. ``files`` stay open for it.
 
-    It writes to ``written``, or else to ``file``; what it prints is kept beside ``file``. ``wrap`` makes the
-    command that runs these words.
+    It writes to ``written``, or else to ``file``; what it prints is kept beside ``file``. ``start`` starts it
+    as Popen does.
     """
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
-        process = subprocess.Popen(
-            wrap(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
+        process = start(
+            list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})}, pass_fds=files, start_new_session=True,
         )  # fmt: skip
         try:
@@ -309,10 +309,9 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
     Path().chmod(0o700)  # the keys in it are no other user's
     with ExitStack() as stack:
         place = stack.enter_context(unprivileged.Workplace())
-        agent = "" if world.rank else stack.enter_context(_open_agent(world, place)).command
+        agent = "" if world.rank else _open_first(world, place, stack)
         if world.rank:
-            starter = meeting.CommandServer(world.address, world.port, world.keys["0"], place.start)
-            stack.callback(starter.close)
+            _open_other(world, place, stack)
         world.wait("getting ready for Open MPI")
         # Rank 0 is where the others wait for it: it has no more phases than they, and is not behind.
         with world.together("nccl-tests across nodes"):
@@ -327,24 +326,35 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
                 words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
                 found[name] = run_program(
                     world, [*words, *program], Path(f"across-{name}").absolute(), written=written,
-                    environment={**make_mpi_environment(nodes, agent), **place.environment},
-                    wrap=unprivileged.make_command,
+                    environment=make_mpi_environment(nodes, agent), start=place.start,
                 )  # fmt: skip
     return found
 
 
-def _open_agent(world: MeetingWorld, place: unprivileged.Workplace) -> closing[mpi_daemons.AgentServer]:
-    """What passes on the requests of the first rank's mpirun for daemons."""
+def _open_first(world: MeetingWorld, place: unprivileged.Workplace, stack: ExitStack) -> str:
+    """Pass on mpirun's requests for daemons and let those in; returns what mpirun calls in place of ssh."""
     ranks = {address: rank for rank, (address, _) in enumerate(world.endpoints) if rank}
+    tunnels = stack.enter_context(closing(mpi_daemons.TunnelServer(world.address, world.port, world.keys)))
 
     def pass_on(host: str, command: str) -> int:
         if host not in ranks:
             raise meeting.MeetingError("no rank of this job is there")
+        tunnels.mpirun_port = mpi_daemons.read_mpirun_port(command)
         line = meeting.connect(*world.endpoints[ranks[host]], world.keys[str(ranks[host])], command)
         with closing(line):
             return int(line.receive(float(world.arguments["limit_s"])))
 
-    return closing(mpi_daemons.AgentServer(place, pass_on, 2 * world.size))
+    return stack.enter_context(closing(mpi_daemons.AgentServer(place, pass_on, 2 * world.size))).command
+
+
+def _open_other(world: MeetingWorld, place: unprivileged.Workplace, stack: ExitStack) -> None:
+    """Start the daemons that the first rank asks for, and connect them with it."""
+    key = world.keys["0"]
+    starter = mpi_daemons.DaemonStarter(
+        place, world.address, lambda: meeting.connect(*world.endpoints[0], key, str(world.rank))
+    )
+    stack.enter_context(closing(starter))
+    stack.enter_context(closing(meeting.CommandServer(world.address, world.port, key, starter.start)))
 
 
 def find_shared_variables(nodes: Sequence[Node]) -> list[str]:
@@ -360,17 +370,21 @@ def find_shared_variables(nodes: Sequence[Node]) -> list[str]:
 
 
 def make_mpi_environment(nodes: Sequence[Node], agent: str) -> dict[str, str]:
-    """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI.
+    """For Open MPI 4 and 5: our agent in place of ssh, and TCP over the nodes' interface for MPI's processes.
 
     What the settings give all ranks comes before what is the choice of nobody else.
     """
-    environment = {
-        "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
-        "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
-        "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib",
-    }  # fmt: skip
+    environment = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib"}
     name = nodes[0].interface
     if name and all(node.interface == name for node in nodes):
         of = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
         environment |= dict.fromkeys(of, name)
-    return environment | {name: nodes[0].variables[name] for name in find_shared_variables(nodes)}
+    environment |= {name: nodes[0].variables[name] for name in find_shared_variables(nodes)}
+    # Each daemon speaks with mpirun alone, by what carries its connection: not for settings to change.
+    most = str(max(2, len(nodes)))
+    return environment | {
+        "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "OMPI_MCA_oob_tcp_disable_ipv6_family": "1", "PRTE_MCA_oob_tcp_disable_ipv6_family": "1",
+        "OMPI_MCA_routed": "radix", "OMPI_MCA_routed_radix": most, "PRTE_MCA_routed_radix": most,
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs programs as a user who owns nothing: ``python unprivileged.py COMMAND ...`` gives up root and runs it.
+"""Runs programs as a user who owns nothing: ``python unprivileged.py FD COMMAND ...`` gives up root for it.
 
 Shipped to the node with rank.py: stdlib only. For programs that listen to the network and believe whoever
 connects, as Open MPI's: what strangers make them do must be worth nothing. The user has no groups, no
@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import importlib
 import os
 import pwd
 import re
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import loopback_only
+else:  # on a node they are single files, not a package
+    loopback_only = importlib.import_module(
+        f"{__package__}.loopback_only" if __package__ else "loopback_only"
+    )
 
 # In none of the ranges that distributions, systemd, directories (SSSD) and containers take users from, and
 # below 2^31, as some programs want it [systemd, Users, Groups, UIDs and GIDs]. Its group has the same number.
@@ -34,7 +43,15 @@ DEVICES = (
 )  # fmt: skip
 OPEN_TO_ALL = 0o006
 CHECK_S, REMOVE_S = 30.0, 20.0
-CHECK = "import os, sys; print(*[each for each in sys.argv[1:] if not os.access(each, os.X_OK)])"
+# Prints where a daemon is bound that wants all addresses, and what that user may not run.
+CHECK = """import os, socket, sys
+with socket.socket() as one:
+    one.bind(("", 0))
+    print(one.getsockname()[0])
+for each in sys.argv[1:]:
+    if not os.access(each, os.X_OK):
+        print(each)
+"""
 # [linux/prctl.h]
 SET_NO_NEW_PRIVS, GET_NO_NEW_PRIVS, DROP_FROM_BOUNDING_SET = 38, 39, 24
 CAPABILITIES = 64  # as many as the kernel has room for
@@ -68,40 +85,74 @@ class Workplace:
         """What that user's programs need to know of it."""
         return {"HOME": str(self.home), "TMPDIR": str(self.home), "USER": NAME, "LOGNAME": NAME}
 
-    def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a program as that user, in a session of its own."""
-        environment: Mapping[str, str] = {**os.environ, **self.environment}
-        return subprocess.Popen(
-            make_command(words), stdin=subprocess.DEVNULL, start_new_session=True, env=environment, **options
-        )
+    def start(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str] = os.environ,
+        pass_fds: Sequence[int] = (),
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program as that user, in a session of its own; Open MPI's daemons hear this node alone."""
+        options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
+        ours, its = socket.socketpair()
+        with ours:
+            with its:
+                process = subprocess.Popen(
+                    make_command(words, its.fileno()), env={**env, **self.environment},
+                    pass_fds=[*pass_fds, its.fileno()], **options,
+                )  # fmt: skip
+            asks = socket.recv_fds(ours, 1, 1)[1]
+        if asks:  # else it has said why it does not run
+            loopback_only.BindSupervisor(asks[0], USER)
+        return process
 
 
-def make_command(words: Sequence[str]) -> list[str]:
-    """The command line that runs these words as that user."""
-    return [sys.executable, str(Path(__file__).absolute()), *words]
+def make_command(words: Sequence[str], told: int = -1) -> list[str]:
+    """The command line that runs these words as that user.
+
+    With ``told``, a socket, it has the kernel ask what the program may bind, and sends there who answers it.
+    """
+    return [sys.executable, str(Path(__file__).absolute()), str(told), *words]
 
 
 def explain_unusable(programs: Sequence[str]) -> str:
-    """Why that user cannot run these programs, or use the node's devices as root can; empty if it can."""
+    """Why that user cannot run these programs of Open MPI as root could; empty if it can."""
+    because = _explain_devices() or _explain_programs(programs)
+    return f"Open MPI cannot run without root here: {because}" if because else ""
+
+
+def _explain_devices() -> str:
     closed = [f"{path} ({mode:04o})" for path, mode in _list_devices() if mode & OPEN_TO_ALL != OPEN_TO_ALL]
     if closed:
-        return f"users other than root may not use {', '.join(closed)}"
-    has_rdma = any(DEV.glob("infiniband/uverbs*"))
+        return f"other users may not use {', '.join(closed)}"
     _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if has_rdma and locked != resource.RLIM_INFINITY:
-        return f"users other than root may lock no more than {locked} bytes of memory for RDMA adapters"
+    if locked != resource.RLIM_INFINITY and any(DEV.glob("infiniband/uverbs*")):
+        return f"other users may lock no more than {locked} bytes of memory for RDMA adapters"
+    return ""
+
+
+def _explain_programs(programs: Sequence[str]) -> str:
     try:
         _add_user()
-        done = subprocess.run(
-            make_command([sys.executable, "-c", CHECK, *programs]),
-            capture_output=True, text=True, timeout=CHECK_S, check=False,
-        )  # fmt: skip
+        with Workplace() as place:
+            daemon = place.path / loopback_only.DAEMONS[0]
+            daemon.symlink_to(sys.executable)
+            process = place.start(
+                [str(daemon), "-c", CHECK, *programs], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            try:
+                lines = process.communicate(timeout=CHECK_S)[0].decode("utf-8", "replace").splitlines()
+            finally:
+                process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"a user other than root cannot run programs: {error}"
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        return f"a user other than root cannot run programs: {words[-1]}"
-    return f"users other than root may not run {done.stdout.strip()}" if done.stdout.strip() else ""
+        return str(error)
+    if process.returncode != 0:
+        return lines[-1] if lines else f"exit code {process.returncode}"
+    address, *closed = lines
+    if address != "127.0.0.1":
+        return "the kernel lets its daemons listen to the network"
+    return f"other users may not run {', '.join(closed)}" if closed else ""
 
 
 def _list_devices() -> list[tuple[Path, int]]:
@@ -145,17 +196,23 @@ def give_up_root() -> None:
         raise PermissionError(errno.EPERM, "root's rights were not given up")
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Give up root, and become the program; returns only if that fails."""
+    told, *words = argv
     os.umask(0o077)
     try:
         give_up_root()
+        if int(told) >= 0:
+            with socket.socket(fileno=int(told)) as tells:
+                asks = loopback_only.install_filter()
+                socket.send_fds(tells, [b"."], [asks])
+                os.close(asks)
         os.chdir("/")  # a directory that all nodes have, which Open MPI wants; root's are closed
         # A proxy's password may be in them.
         environment = {
             name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
         }
-        os.execvpe(words[0], list(words), environment)  # noqa: S606 - the shell that is meant is in them
+        os.execvpe(words[0], words, environment)  # noqa: S606 - the shell that is meant is in them
     except OSError as error:
         print(f"{words[0]}: {error}", file=sys.stderr)
     return 126

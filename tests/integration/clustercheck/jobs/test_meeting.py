@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +306,9 @@ def test_a_closed_door_leaves_its_port() -> None:
 
 
 def starter_of(port: int, key: str) -> meeting.CommandServer:
-    start = partial(subprocess.Popen, stdin=subprocess.DEVNULL, start_new_session=True)
+    def start(command: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE, start_new_session=True)
+
     return meeting.CommandServer(ADDRESSES[0], port, key, start)
 
 
@@ -358,10 +359,11 @@ def script(place: Path, name: str, text: str) -> None:
 
 PERF = '[ "$1" = -h ] && { echo "[-J,--output_file <file>]"; exit 0; }\necho "at $HERE: $*"'
 # It starts its daemons as Open MPI does: itself on the first host, by the agent on every other.
-MPIRUN = """hosts=; while [ "$1" != all_reduce_perf_mpi ]; do [ "$1" = --host ] && hosts=$2; shift; done
+MPIRUN = """daemon='echo "asked $HERE" >> "$SEEN"; : orted "1.0;tcp://127.0.0.1:7";'
+hosts=; while [ "$1" != all_reduce_perf_mpi ]; do [ "$1" = --host ] && hosts=$2; shift; done
 for h in $(echo "$hosts" | tr , ' '); do
   if [ "${h%%:*}" = 127.0.0.1 ]; then HERE=first "$@"
-  else $OMPI_MCA_plm_rsh_agent "${h%%:*}" 'echo "asked $HERE" >> "$SEEN";' "$@"; fi || exit 1
+  else $OMPI_MCA_plm_rsh_agent "${h%%:*}" "$daemon" "$@"; fi || exit 1
 done"""
 
 

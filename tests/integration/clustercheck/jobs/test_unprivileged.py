@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import resource
 import shlex
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck.jobs import meeting, mpi_agent, mpi_daemons, unprivileged
+from clustercheck.jobs import loopback_only, meeting, mpi_agent, mpi_daemons, unprivileged
 from clustercheck.jobs.nccl_tests import MAX_OUTPUT, read_output
 
 pytestmark = pytest.mark.needs("root")
+
+BECAUSE = "Open MPI cannot run without root here: "
 
 
 @pytest.fixture(autouse=True)
@@ -67,11 +70,13 @@ def test_a_program_changes_nothing_beside_its_home(place: unprivileged.Workplace
     assert [path.name for path in place.path.iterdir()] == ["home"]
 
 
-def test_who_cannot_give_up_root_runs_nothing(place: unprivileged.Workplace, tmp_path: Path) -> None:
-    shim = place.path / "unprivileged.py"
-    shutil.copy(unprivileged.__file__, shim)
-    shim.chmod(0o644)
-    said = say([sys.executable, str(shim), "echo", "done"], place)
+def test_who_cannot_give_up_root_runs_nothing(place: unprivileged.Workplace) -> None:
+    place.path.chmod(0o755)
+    for module in (unprivileged, loopback_only):
+        shim = place.path / Path(module.__file__ or "").name
+        shutil.copy(module.__file__ or "", shim)
+        shim.chmod(0o644)
+    said = say([sys.executable, f"{place.path}/unprivileged.py", "-1", "echo", "done"], place)
     assert said.endswith("Operation not permitted\n")
 
 
@@ -85,14 +90,12 @@ def test_what_that_user_cannot_run_is_named(place: unprivileged.Workplace) -> No
         path.chmod(mode)
     assert unprivileged.explain_unusable([f"{place.path}/open"]) == ""
     because = unprivileged.explain_unusable([f"{place.path}/open", f"{place.path}/closed"])
-    assert because == f"users other than root may not run {place.path}/closed"
+    assert because == f"{BECAUSE}other users may not run {place.path}/closed"
 
 
 def test_a_python_that_is_roots_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        unprivileged, "make_command", lambda _words: ["sh", "-c", "echo not yours >&2; exit 126"]
-    )
-    assert unprivileged.explain_unusable([]) == "a user other than root cannot run programs: not yours"
+    monkeypatch.setattr(unprivileged, "make_command", lambda *_: ["sh", "-c", "echo not yours >&2; exit 126"])
+    assert unprivileged.explain_unusable([]) == f"{BECAUSE}not yours"
 
 
 @pytest.mark.parametrize("name", ["nvidia0", "nvidiactl", "nvidia-uvm", "infiniband/uverbs0"])
@@ -101,7 +104,7 @@ def test_devices_that_are_roots_alone_are_named(tmp_path: Path, name: str) -> No
     device.parent.mkdir(parents=True)
     device.touch()
     device.chmod(0o660)
-    assert unprivileged.explain_unusable([]) == f"users other than root may not use {device} (0660)"
+    assert unprivileged.explain_unusable([]) == f"{BECAUSE}other users may not use {device} (0660)"
     device.chmod(0o666)
     assert "may not use" not in unprivileged.explain_unusable([])
 
@@ -146,6 +149,45 @@ def test_no_output_is_read_but_a_file_of_that_users_own(place: unprivileged.Work
 def test_of_an_output_no_more_than_its_start_is_read(place: unprivileged.Workplace) -> None:
     say(["sh", "-c", f"head -c {MAX_OUTPUT + 1} /dev/zero | tr '\\0' a > $HOME/written.json"], place)
     assert len(read_output(place.home / "written.json")) == MAX_OUTPUT
+
+
+EVERY = ["0.0.0.0", "::"]  # noqa: S104 - what programs that are measured bind
+LISTENS = """import socket
+for family, every in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    one = socket.socket(family)
+    one.bind((every, 0))
+    one.listen()
+    print(one.getsockname()[0])
+"""
+
+
+@pytest.mark.parametrize("name", [*loopback_only.DAEMONS, "all_reduce_perf_mpi"])
+def test_a_daemon_hears_its_own_node_alone_and_a_program_whom_it_likes(
+    place: unprivileged.Workplace, name: str
+) -> None:
+    (place.path / name).symlink_to(sys.executable)
+    heard = say([f"{place.path}/{name}", "-c", LISTENS], place).splitlines()
+    assert heard == (EVERY if name == "all_reduce_perf_mpi" else ["127.0.0.1", "::1"])
+
+
+def test_what_a_daemon_starts_hears_whom_it_likes(place: unprivileged.Workplace) -> None:
+    (place.path / "orted").symlink_to(sys.executable)
+    starts = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {LISTENS!r}])"
+    assert say([f"{place.path}/orted", "-c", starts], place).splitlines() == EVERY
+
+
+def test_no_program_runs_where_the_kernel_does_not_ask(
+    place: unprivileged.Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert say(["sh", "-c", "grep Seccomp: /proc/self/status"], place).split()[-1] == "2"
+    monkeypatch.setattr(platform, "machine", lambda: "m68k")
+    with pytest.raises(OSError, match="no filter is known"):
+        loopback_only.install_filter()
+
+
+def test_a_kernel_that_leaves_daemons_open_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback_only, "is_daemon", lambda _process: False)
+    assert unprivileged.explain_unusable([]) == f"{BECAUSE}the kernel lets its daemons listen to the network"
 
 
 def serve(place: unprivileged.Workplace, most: int = 2) -> mpi_daemons.AgentServer:

@@ -107,6 +107,8 @@ def test_only_what_is_the_same_on_all_nodes_is_exported_from_one():
     nodes = [node._replace(variables={"OMPI_MCA_btl_tcp_if_include": "ib0"}) for node in nodes]
     found = nccl_tests.make_mpi_environment(nodes, "agent")
     assert (found["OMPI_MCA_btl_tcp_if_include"], found["OMPI_MCA_oob_tcp_if_include"]) == ("ib0", "eth0")
+    nodes = [node._replace(variables={"OMPI_MCA_plm_rsh_agent": "ssh"}) for node in nodes]
+    assert nccl_tests.make_mpi_environment(nodes, "agent")["OMPI_MCA_plm_rsh_agent"] == "agent"
 
 
 @pytest.mark.parametrize(("ports", "rails"), [((2, 900, 3), 3), ((2, 2), 2), ((4, 0), 0), ((5,), 5)])
