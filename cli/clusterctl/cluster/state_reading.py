@@ -37,7 +37,11 @@ def read_json(path: Path, form: TypeAdapter[T], *, max_bytes: int = MAX_BYTES, p
     Raises UnusableFileError (a part of a sentence that starts with the file's name), and OSError as ``open``
     does. JSON that is nested deeper than some hundred levels is refused by pydantic's parser.
     """
-    content = read_bounded(path, max_bytes, private=private)
+    return parse_json(read_bounded(path, max_bytes, private=private), form)
+
+
+def parse_json(content: bytes, form: TypeAdapter[T]) -> T:
+    """The same for what has been read. Raises UnusableFileError."""
     try:
         require_few_values(content)
         return form.validate_json(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def list_runs(named: Path | None, as_json: bool) -> None:
     store = RunStore(find_cluster_directory(named))
     if as_json:
         listing = store.scan()
-        for record in (*map(record_of, listing.runs), *map(record_of_unreadable, listing.unreadable)):
+        for record in chain(map(record_of, listing.runs), map(record_of_unreadable, listing.unreadable)):
             console.emit(record)
         return
     runs = store.list()
@@ -52,7 +53,6 @@ def list_runs(named: Path | None, as_json: bool) -> None:
         console.say("no runs yet")
         return
     rows = [("run", "what", "started", "took", "by", "exit", "how it ended"), *map(_row, runs)]
-    rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -63,7 +63,8 @@ def _row(run: Run) -> tuple[str, ...]:
     seconds = duration_s(run)
     took = "" if seconds is None else f"{seconds:.0f} s"
     code = "" if run.exit_code is None else str(run.exit_code)
-    return run.id, run.kind, run.started, took, run.operator, code, ending(run)
+    row = run.id, run.kind, run.started, took, run.operator, code, ending(run)
+    return tuple(map(one_line, row))
 
 
 @command.command("show")
@@ -96,8 +97,8 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
     if judged:
         text = files.render(chosen, partial(terminal.render, colour=console.has_colours()))
         console.write_rendered(f"\n{text}")
-    elif chosen.summary:
-        console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2))
+    elif summary := chosen.whole_summary():
+        console.RESULTS.print(json.dumps(dict(summary), indent=2))
 
 
 @command.command("verify")
@@ -163,7 +164,7 @@ def record_of_unreadable(run: UnreadableRun) -> dict[str, Any]:
 
 def record_of(run: Run) -> dict[str, Any]:
     """A run as JSON for machines."""
-    record = asdict(run)
+    record = run.as_record()
     record.update(directory=str(run.directory), state=str(state_of(run)), duration_s=duration_s(run))
     return {"type": "run", **record}
 
@@ -172,12 +173,13 @@ def ending(run: Run) -> str:
     """One phrase on how a run ended."""
     if run.finished is None:
         return str(state_of(run))
-    verdict = str(run.summary.get("verdict") or "")
+    summary = run.whole_summary()
+    verdict = str(summary.get("verdict") or "")
     if verdict:
-        named = run.summary.get("culprits")
+        named = summary.get("culprits")
         culprits = ", ".join(map(str, named)) if isinstance(named, list) else ""
         return f"{verdict}: {culprits}" if culprits else verdict
-    changed, failed = run.summary.get("changed"), run.summary.get("failed")
+    changed, failed = summary.get("changed"), summary.get("failed")
     if changed is not None:
         return f"{changed} changed, {failed or 0} failed"
     return "interrupted" if run.exit_code == 130 else ""

@@ -260,7 +260,7 @@ def _settle(
         if isinstance(one.run, UnreadableRun):
             continue  # its journal says all that is known
         if one.cut_off:
-            summary = {**one.run.summary, "open_jobs": still_open, "cut_off": True}
+            summary = {**one.run.whole_summary(), "open_jobs": still_open, "cut_off": True}
             store.finish(one.run, EXIT_INTERRUPTED, summary)
         else:
-            store.annotate(one.run, {**one.run.summary, "open_jobs": still_open})
+            store.annotate(one.run, {**one.run.whole_summary(), "open_jobs": still_open})

@@ -72,9 +72,11 @@ def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlErr
 def _last_good(directory: ClusterDirectory) -> Baseline | None:
     """The newest complete run that passed and measured something; unreadable ones are skipped, and named."""
     for run in reversed(RunStore(directory).list()):
-        if run.kind != "validate" or not run.finished or run.summary.get("verdict") != "pass":
+        if run.kind != "validate" or not run.finished:
             continue
         try:
+            if run.whole_summary().get("verdict") != "pass":
+                continue
             document = files.load_json(run)
             found = baseline.from_result(document, where=str(run.directory))
         except ExplainedError as error:

@@ -18,6 +18,7 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clustercheck.result.gc_pause import gc_paused
+from clustercheck.result.memory import require_bounded_memory
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
@@ -138,6 +139,7 @@ def load_json(run: Run) -> dict[str, Any]:
     content = _recorded(run, path)[0]
     try:
         require_few_values(content)
+        require_bounded_memory(content)
         document = from_json(content)  # no deeper than it can be written again
     except (CannotReadError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
@@ -188,5 +190,5 @@ def _unreadable(path: Path, why: str) -> ClusterctlError:
         f"the result cannot be read: {why}",
         code="report.unreadable",
         where=str(path),
-        hint="Validate again; other runs are not affected.",
+        hint="Validate again, more than 4,000 nodes in parts (--limit); other runs are not affected.",
     )

@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +16,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.result.memory import require_bounded_memory
 from clusterctl import console
-from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
+from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.cluster.state_reading import read_json
+from clusterctl.cluster.state_reading import MAX_BYTES, MAX_TEXT, parse_json
 from clusterctl.cluster.trust import require_trusted_runs
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 from clusterctl.runs import chain
@@ -29,8 +31,16 @@ from clusterctl.runs import chain
 RUN_FILE = chain.RUN_FILE
 JOURNAL = chain.JOURNAL
 MAX_PID = 2**31 - 1
+# A list of runs keeps small records whole, up to so many bytes of their files together; other summaries are
+# read when they are asked for. Of 4,000 nodes one has some MB.
+SMALL_BYTES = 64 << 10
+MAX_KEPT_BYTES = 4 << 20
+# What cannot be left out of larger ones: a command's arguments, which Linux bounds to 2 MiB.
+MAX_ARGUMENTS = 2 << 20
+MAX_KEPT_CHARACTERS = 16 << 20
 # What is printed wherever runs are listed.
-Line = Annotated[str, AfterValidator(plain_text)]
+Line = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(plain_text)]
+Argument = Annotated[str, Field(max_length=MAX_ARGUMENTS), AfterValidator(plain_text)]
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class RunRecord:
 
     id: chain.RunName
     kind: Line
-    arguments: tuple[Line, ...]
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS // 8, fail_fast=True)]
     started: Line
     operator: Line
     controller: Line
@@ -53,9 +63,10 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Run(RunRecord):
-    """One apply, plan, preflight or validate."""
+    """One apply, plan, preflight or validate. ``summary`` is empty where it was left out of a list."""
 
     directory: Path = field(compare=False, kw_only=True)
+    left_out: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def journal(self) -> Path:
@@ -65,6 +76,15 @@ class Run(RunRecord):
     def path(self, name: str) -> Path:
         """A file of this run's own."""
         return self.directory / name
+
+    def whole_summary(self) -> Mapping[str, Any]:
+        """The summary, also where it was left out. Raises ClusterctlError (``runs.unreadable``)."""
+        return _read(self.directory)[0].summary if self.left_out else self.summary
+
+    def as_record(self) -> dict[str, Any]:
+        """What run.json says. Raises as ``whole_summary`` does."""
+        own = {one.name: getattr(self, one.name) for one in fields(RunRecord)}
+        return {**own, "summary": dict(self.whole_summary())}
 
 
 @dataclass(frozen=True)
@@ -141,7 +161,7 @@ class RunStore:
 
     def finish(self, run: Run, exit_code: int, summary: Mapping[str, Any]) -> Run:
         """Record how a run ended."""
-        ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary))
+        ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary), left_out=False)
         self._record(ended)
         return ended
 
@@ -162,7 +182,7 @@ class RunStore:
 
     def annotate(self, run: Run, summary: Mapping[str, Any]) -> Run:
         """Replace the summary of a run; when and how it ended stays as it is."""
-        changed = replace(run, summary=dict(summary))
+        changed = replace(run, summary=dict(summary), left_out=False)
         self._record(changed)
         return changed
 
@@ -190,10 +210,11 @@ class RunStore:
         with state_access():
             directories = sorted(self._cluster.runs.iterdir()) if self._cluster.runs.is_dir() else []
         require_trusted_runs(directories, self._cluster.root)
+        room = _KeptRecords()
         for directory in directories:
             try:
                 if _is_run(directory):
-                    runs.append(_load(directory))
+                    runs.append(_load(directory, room))
             except ClusterctlError as error:
                 unreadable.append(UnreadableRun(directory, error))
         return RunListing(tuple(runs), tuple(unreadable))
@@ -247,9 +268,7 @@ _FORM = TypeAdapter(RunRecord)
 
 
 def _save(run: Run) -> None:
-    record = asdict(run)
-    record.pop("directory")
-    replace_file(run.directory / RUN_FILE, json.dumps(record, indent=2) + "\n")
+    replace_file(run.directory / RUN_FILE, json.dumps(run.as_record(), indent=2) + "\n")
 
 
 def _is_run(directory: Path) -> bool:
@@ -262,14 +281,50 @@ def _is_run(directory: Path) -> bool:
         raise _unreadable(directory, describe_unusable(error)) from error
 
 
-def _load(directory: Path) -> Run:
+class _KeptRecords:
+    """What a list of runs may still keep: bytes of records, and characters of those that are not small."""
+
+    def __init__(self) -> None:
+        self._bytes, self._characters = MAX_KEPT_BYTES, MAX_KEPT_CHARACTERS
+
+    def keeps(self, size: int) -> bool:
+        """Whether a record is kept as a whole."""
+        if size > min(SMALL_BYTES, self._bytes):
+            return False
+        self._bytes -= size
+        return True
+
+    def has_arguments(self, record: RunRecord) -> bool:
+        """Whether those of a large record fit."""
+        characters = sum(len(one) + 8 for one in record.arguments)
+        if characters <= SMALL_BYTES:
+            return True
+        self._characters -= characters
+        return self._characters >= 0
+
+
+def _load(directory: Path, room: _KeptRecords) -> Run:
+    record, size = _read(directory)
+    if room.keeps(size):
+        return Run(directory=directory, **vars(record))
+    if not room.has_arguments(record):
+        raise _unreadable(directory, "the arguments of the runs in this list are too long")
+    return Run(directory=directory, left_out=True, **{**vars(record), "summary": {}})
+
+
+def _read(directory: Path) -> tuple[RunRecord, int]:
+    """What a run's record says, and its size in bytes."""
     try:
-        record = read_json(directory / RUN_FILE, _FORM)
+        content = read_bounded(directory / RUN_FILE, MAX_BYTES)
+        require_bounded_memory(content)
+        record = parse_json(content, _FORM)
     except (UnusableFileError, OSError) as error:
         raise _unreadable(directory, describe_unusable(error)) from error
+    except CannotReadError as error:
+        raise _unreadable(directory, str(error)) from error
     if record.id != directory.name:
         raise _unreadable(directory, "it is that of another run")
-    return Run(directory=directory, **vars(record))
+    return record, len(content)
 
 
 def _unreadable(directory: Path, because: str) -> ClusterctlError:

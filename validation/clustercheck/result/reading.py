@@ -24,8 +24,9 @@ from clustercheck.parse.python39 import SLOTS, record
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result.document import SCHEMA, Document
 from clustercheck.result.gc_pause import gc_paused
+from clustercheck.result.memory import require_bounded_memory
 
-MAX_BYTES = 1 << 30  # a thousand nodes of eight GPUs have a fifth of it
+MAX_BYTES = 1 << 30  # 4,000 nodes of eight GPUs have 860 MB
 MAX_TEXT = 1 << 20
 MAX_RESULTS = 10_000_000
 MAX_FIGURES = 4096
@@ -138,7 +139,9 @@ class _Document(BaseModel):
 
 def read(text: bytes | str) -> Document:
     """The document. Raises CannotReadError if it is not one; unknown members are ignored."""
-    require_few_values(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+    content = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
+    require_few_values(content)
+    require_bounded_memory(content)
     try:
         with gc_paused():
             recorded = _Document.model_validate_json(text)
