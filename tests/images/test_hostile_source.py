@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from tests.support.memory_registry import MemoryRegistry, memory_registry
 from tests.support.registries import Made, Proxy, Running, bytes_of, cluster_directory, put_image
 
-from clusterctl.registry.images import spool
+from clusterctl.registry.images import bundling, spool
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.answers import MAX_LAYER_BYTES
 from clusterctl.registry.oci.manifest import Manifest
@@ -163,6 +164,31 @@ def test_a_layer_that_two_sources_have_is_asked_of_both(
     assert sum(made.layers[0].digest in path for path in asked) == 1
     bundle = good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
     assert states(records(bundle)) == {"one": ("copied", None), "two": ("copied", None)}
+
+
+def test_a_source_that_does_not_say_what_it_has_holds_no_bundle_up(
+    tmp_path: Path, source: Running, before_source: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its answers together have a time limit; then each of its repositories gives the layer itself."""
+    monkeypatch.setattr(bundling, "SURVEY_S", 3.0)
+    layer, over = bytes_of("shared", MB), threading.Event()
+    for name in ("one", "two"):
+        made = put_image(source.host, f"t/{name}", "1", [layer], labels={"name": name})
+    host = before_source.host
+    images = [{"source": f"http://{host}/t/{name}:1", "target": f"m/{name}"} for name in ("one", "two")]
+    root = cluster_directory(tmp_path / "site", images)
+    good(call(root, "lock"))
+
+    def hold(method: str, path: str, _number: int) -> None:
+        if method == "HEAD" and "/blobs/" in path:
+            over.wait(60)
+
+    before_source.fault = hold
+    done = good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
+    over.set()
+    assert states(records(done)) == {"one": ("copied", None), "two": ("copied", None)}
+    asked = [path for method, path, _ in before_source.seen if method == "GET"]
+    assert sum(made.layers[0].digest in path for path in asked) == 2
 
 
 def test_what_one_source_gave_for_a_repository_is_mounted_in_another(

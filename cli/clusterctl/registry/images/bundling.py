@@ -158,6 +158,7 @@ class Bundler:
                     claimed = wanted.setdefault((blob, source_host(image)), {})
                     claimed.setdefault(source_repository(image), image)
         registries = Counter(blob for blob, _ in wanted)
+        offered = self._offered(wanted)
         self._recall(registries)
         with disk(self.directory, "an index"):
             for path in self._files:
@@ -169,7 +170,7 @@ class Bundler:
         self._require_room([blob for blob, _ in wanted], [one for one in sought if one.source])
         items = parallel_map_fairly(
             lambda claim: self._brought(
-                claim[0], wanted[claim], recipe.part_size, is_alone=registries[claim[0]] == 1
+                claim[0], wanted[claim], recipe.part_size, offered, is_alone=registries[claim[0]] == 1
             ),
             wanted,
             key=lambda claim: claim[1],
@@ -215,8 +216,32 @@ class Bundler:
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
 
+    def _offered(self, wanted: Mapping[tuple[Blob, str], Mapping[str, LockedImage]]) -> set[tuple[str, Blob]]:
+        """Which repositories say that they have a blob that others of their registry are to give, too."""
+        questions = {
+            (repository, blob): image
+            for (blob, _), images in wanted.items()
+            if len(images) > 1
+            for repository, image in images.items()
+        }
+        with within(SURVEY_S):
+            answers = parallel_map_fairly(
+                lambda question: self._offers(questions[question], question[1]),
+                questions,
+                key=lambda question: source_host(questions[question]),
+                limit=self._jobs,
+                stop=self._stop,
+            )
+        return {question for question, there in zip(questions, answers, strict=True) if there}
+
     def _brought(
-        self, blob: Blob, images: Mapping[str, LockedImage], most: int, *, is_alone: bool
+        self,
+        blob: Blob,
+        images: Mapping[str, LockedImage],
+        most: int,
+        offered: Collection[tuple[str, Blob]],
+        *,
+        is_alone: bool,
     ) -> dict[str, Item | ExplainedError]:
         """What each repository of one registry gives of a blob; ``is_alone``: no other registry is asked.
 
@@ -227,7 +252,7 @@ class Bundler:
         item = self._known.get(_sought_blob(blob)) if is_alone else None
         for repository, image in images.items():
             try:
-                if item is None or (len(images) > 1 and not self._offers(image, blob)):
+                if item is None or (len(images) > 1 and (repository, blob) not in offered):
                     item = self._given(image, blob, most)
                 found[repository] = item
             except ExplainedError as error:
