@@ -65,7 +65,8 @@ OF_DOCKER = ("docker-proxy", "dockerd", "rootlessport")
 LOOK_S = 30
 # Whom Harbor's containers give its files to: its own programs with the key of TLS; PostgreSQL and Redis.
 OWNERS = (10000, 999)
-NO_LOGIN = ("nologin", "false", "sync", "")
+# An empty shell is /bin/sh [passwd(5)].
+NO_LOGIN = ("nologin", "false", "sync")
 
 
 def taken(wanted: dict[str, int], held: dict[int, str]) -> list[str]:

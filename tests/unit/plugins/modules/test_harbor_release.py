@@ -131,7 +131,7 @@ def test_an_upgrade_that_was_cut_off_after_the_stop_goes_on_with_its_backup(
     assert (tmp_path / "units/harbor.service").read_text(encoding="utf-8") == "the new one\n"
 
 
-@pytest.mark.parametrize(("shell", "warned"), [("/bin/bash", True), ("/usr/sbin/nologin", False)])
+@pytest.mark.parametrize(("shell", "warned"), [("/bin/bash", True), ("", True), ("/usr/sbin/nologin", False)])
 def test_an_account_that_owns_harbors_files_is_warned_of_where_it_can_log_in(
     monkeypatch: pytest.MonkeyPatch, shell: str, warned: bool
 ) -> None:
