@@ -36,7 +36,8 @@ from clusterctl.rollout.waves import WavePlan
 @canary_option
 @click.option(
     "--silence-limit", "silence_min", type=click.FloatRange(min=0.01), default=SILENCE_LIMIT_S / 60,
-    show_default=True, metavar="MINUTES", help="A host without output for this long ends its wave.",
+    show_default=True, metavar="MINUTES",
+    help="A host without output for this long ends its wave; a task fails at 90 % of it.",
 )  # fmt: skip
 @click.option(
     "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,

@@ -27,7 +27,7 @@ from clusterctl.engine.events import Event, Interrupted
 from clusterctl.engine.failure import remedy_for
 from clusterctl.engine.handover import handed_over
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
-from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
+from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch, limit_of_tasks
 from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.interpreter import ansible_environment, ignored_variables, python_command
@@ -60,7 +60,8 @@ class PlaybookRequest:
     ``secret_vars`` are passwords as a JSON document of variables.
     ``calls`` is a file to which what is asked of hosts is appended, for those who want to ask it again.
     ``every_host`` says that each host must be heard of; else a host that no play is for is left untouched.
-    ``task_limit_s`` ends a task that states no limit of its own, on the host that hangs alone; 0 ends none.
+    ``task_limit_s`` ends a task that states no limit of its own, on the host that hangs alone; 0: before the
+    limit of silence would end the work of all hosts.
     """
 
     playbook: str | Path
@@ -78,6 +79,11 @@ class PlaybookRequest:
     task_limit_s: int = 0
     forks: int = MAX_FORKS
     calls: Path | None = None
+
+    @property
+    def seconds_per_task(self) -> int:
+        """The limit of a task that states none."""
+        return self.task_limit_s or limit_of_tasks(self.silence_limit_s)
 
     @property
     def log(self) -> Path:
@@ -144,7 +150,8 @@ def run_playbook(
         askpass.gate_for_ansible() as gate,
     ):
         _head_of_log(request)
-        environment = playbook_environment(content, calls=request.calls, task_limit_s=request.task_limit_s)
+        limit_s = request.seconds_per_task
+        environment = playbook_environment(content, calls=request.calls, task_limit_s=limit_s)
         ended = process.run(
             arguments(request, variables.paths),
             cwd=content,

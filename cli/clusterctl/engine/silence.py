@@ -12,6 +12,13 @@ from clusterctl.engine.ledger import HostRecord, Ledger
 SILENCE_LIMIT_S = 20 * 60.0
 # It says nothing until the host is back; the task has a limit of its own (tests/unit/roles).
 BOUNDS_ITSELF = "reboot"
+# A task fails on the host where it hangs after this part of the limit, before the limit ends all hosts' work.
+TASK_PART = 0.9
+
+
+def limit_of_tasks(limit_s: float) -> int:
+    """The whole seconds of a task under this limit of silence: one at least, as 0 is none."""
+    return max(1, int(TASK_PART * limit_s))
 
 
 class Watch:

@@ -46,7 +46,7 @@ class Session:
 @dataclass(frozen=True)
 class WaveLimits:
     """Seconds that a playbook may take as a whole, that a host may say nothing, and that a task may take that
-    states no limit of its own (0: any time)."""
+    states no limit of its own (0: a little less than a host may say nothing)."""
 
     whole_s: float = TIME_LIMIT_S
     silence_s: float = SILENCE_LIMIT_S

@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment, StrictUndefined
 from tests.support.tree import ROOT
+
+from clusterctl.engine.silence import SILENCE_LIMIT_S, limit_of_tasks
 
 INTERNAL = {"background_job"}  # only tasks that other roles include: no settings
 ROLES = sorted({path.name for path in (ROOT / "roles").iterdir() if path.is_dir()} - INTERNAL)
@@ -155,3 +159,43 @@ def test_a_reboot_ends_by_a_limit_of_its_own() -> None:
     for task in tasks:
         setting = task["ansible.builtin.reboot"]["reboot_timeout"].strip("{} ")
         assert f"2 * ({setting} | int)" in task["timeout"]
+
+
+# `registry backup`, `restore` and `upgrade` work on the registry's host alone: no other host waits.
+OF_ONE_HOST = ("backup.yml", "verify_backup.yml", "restore.yml")
+
+
+def test_no_task_takes_longer_than_a_host_may_say_nothing() -> None:
+    """A host that hangs fails alone: the limit of silence would end the work of all hosts of its wave."""
+    templar = Environment(undefined=StrictUndefined)  # noqa: S701 - no HTML
+    limits = {
+        f"{path.relative_to(ROOT)}: {task.get('name')}": (task["timeout"], values_of(path))
+        for folder in ("roles", "playbooks")
+        for path in sorted((ROOT / folder).rglob("*.yml"))
+        if path.name not in OF_ONE_HOST and (folder == "playbooks" or "tasks" in path.parts)
+        for task in tasks_in(yaml.safe_load(path.read_text()))
+        if "timeout" in task and "ansible.builtin.reboot" not in task
+    }
+    assert len(limits) > 20
+    seconds = {
+        name: float(templar.from_string(str(limit)).render(values))
+        for name, (limit, values) in limits.items()
+    }
+    assert {name: one for name, one in seconds.items() if one > limit_of_tasks(SILENCE_LIMIT_S)} == {}
+
+
+def values_of(path: Path) -> dict[str, object]:
+    """The defaults of the role that a file of tasks is in."""
+    defaults = ROOT.joinpath(*path.relative_to(ROOT).parts[:2], "defaults", "main.yml")
+    return yaml.safe_load(defaults.read_text()) if defaults.is_file() else {}
+
+
+def tasks_in(part: object) -> Iterator[dict[str, Any]]:
+    """Each mapping that may be a task, in plays and blocks too."""
+    if isinstance(part, list):
+        for each in part:
+            yield from tasks_in(each)
+    elif isinstance(part, dict):
+        yield part
+        for key in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
+            yield from tasks_in(part.get(key))

@@ -32,7 +32,7 @@ from clusterctl.engine.events import (
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, run_playbook
-from clusterctl.engine.silence import Watch
+from clusterctl.engine.silence import Watch, limit_of_tasks
 from clusterctl.errors import ClusterctlError
 
 CANARY = "s3cr3t {{ canary }}"
@@ -497,6 +497,7 @@ def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(s
     tasks = """\
         - name: Hang on one host
           ansible.builtin.command: {argv: [sleep, "{{ 60 if inventory_hostname == 'gpu02' else 0 }}"]}
+          timeout: 300
         """
     begun = time.monotonic()
     outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=9.0))
@@ -514,7 +515,7 @@ HANG = """\
 
 
 def test_at_the_limit_of_the_playbook_those_are_named_that_did_not_finish(site: Path) -> None:
-    outcome, _ = run(request(site, HANG, ("gpu01", "gpu02"), time_limit_s=12.0))
+    outcome, _ = run(request(site, HANG, ("gpu01", "gpu02"), time_limit_s=12.0, task_limit_s=300))
     assert outcome.states == {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
     assert outcome.reasons["gpu01"].startswith("aborted because gpu02 did not finish in time after: Hang")
     assert outcome.timed_out
@@ -524,6 +525,26 @@ def test_a_limit_of_tasks_ends_the_host_that_hangs_alone(site: Path) -> None:
     outcome, _ = run(request(site, HANG, ("gpu01", "gpu02"), task_limit_s=8))
     assert outcome.states == {"gpu01": HostState.GOOD, "gpu02": HostState.FAILED}
     assert "Timed out after 8" in outcome.reasons["gpu02"]
+
+
+def test_a_host_whose_module_never_answers_fails_before_the_limit_of_silence(site: Path) -> None:
+    tasks = "".join(f"- {{name: Step {step}, ansible.builtin.ping: }}\n" for step in range(3))
+    asked = request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=30.0)
+    hangs = site / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 300\n")
+    hangs.chmod(0o755)
+    interpreter = f"{{{{ '{hangs}' if inventory_hostname == 'gpu02' else ansible_playbook_python }}}}"
+    book = Path(asked.playbook)
+    variables = f'  vars: {{ansible_python_interpreter: "{interpreter}"}}\n'
+    book.write_text(book.read_text().replace("  tasks:\n", f"{variables}  tasks:\n", 1))
+    outcome, _ = run(asked)
+    assert outcome.states == {"gpu01": HostState.GOOD, "gpu02": HostState.FAILED}
+    assert "Timed out after 27" in outcome.reasons["gpu02"]
+    assert outcome.ledger.hosts["gpu01"].ok == 3
+
+
+def test_tasks_end_before_a_silent_host_ends_its_wave() -> None:
+    assert [limit_of_tasks(limit) for limit in (20 * 60.0, 30.0, 0.6)] == [1080, 27, 1]
 
 
 def test_each_look_at_a_job_is_a_sign_of_life_and_a_reboot_bounds_itself() -> None:
