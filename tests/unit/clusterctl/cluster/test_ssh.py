@@ -359,7 +359,11 @@ def test_the_ssh_password_is_handed_over_and_lies_nowhere(ssh, tmp_path):
     with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
         transport.run("gpu01", ["true"], timeout_s=10)
         program = transport._environment["SSH_ASKPASS"]
-        for above, answer in [((), "hunter2\n"), ((), "hunter2\n"), (("sh", "-c", '"$@"; :', "sh"), "")]:
+        of_ansible = tmp_path / "sftp"  # which starts an ssh of its own
+        of_ansible.symlink_to("/bin/sh")
+        above_it = ("-c", '"$@"; :', "above")
+        said_by = [((), "hunter2\n"), ((), "hunter2\n"), ((str(of_ansible), *above_it), "hunter2\n")]
+        for above, answer in [*said_by, (("sh", *above_it), "")]:
             asking = [*above, "sh", "-c", '"$1"; :', "ssh", program]
             said = subprocess.run(asking, env=transport._environment, capture_output=True, check=False)
             assert said.stdout.decode() == answer
