@@ -116,12 +116,21 @@ def test_packages_come_together_apart_from_the_medium_and_are_removed_at_the_end
 
 
 def unfinish(bundle: Path) -> None:
-    """As a kill before the last step leaves it: every part with its note, and no index."""
+    """As a kill before the last step leaves it: every part with its notes, and no index."""
+    from clusterctl.cluster import lock
     from clusterctl.registry.images.bundle import INDEX, Bundle
-    from clusterctl.registry.images.bundling import INCOMING, NOTE
+    from clusterctl.registry.images.bundling import GIVEN, INCOMING, NOTE
+    from clusterctl.registry.images.resolve import source_repository
+    from clusterctl.registry.images.spool import Spool
+    from clusterctl.registry.oci.manifest import Blob
 
     made = Bundle.model_validate_json((bundle / INDEX).read_bytes())
-    (bundle / INCOMING).mkdir()
+    givers = {source_repository(image) for image in lock.parse(made.lock, bundle / INDEX).images}
+    spool = Spool(bundle / INCOMING)
+    spool.root.mkdir()
     for item in made.blobs:
-        (bundle / INCOMING / f"{item.sha256}{NOTE}").write_text(item.model_dump_json())
+        (spool.root / f"{item.sha256}{NOTE}").write_text(item.model_dump_json())
+        for giver in givers:
+            name = spool.whole(Blob(f"sha256:{item.sha256}", item.size), giver).name
+            (spool.root / f"{name}{GIVEN}").touch(mode=0o600)
     (bundle / INDEX).unlink()

@@ -162,8 +162,32 @@ def test_a_layer_that_two_sources_have_is_asked_of_both(
     assert states(done) == {"one": ("copied", None), "two": ("copied", None)}
     asked = [path for method, path, _ in before_source.seen if method == "GET"]
     assert sum(made.layers[0].digest in path for path in asked) == 1
-    bundle = good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
-    assert states(records(bundle)) == {"one": ("copied", None), "two": ("copied", None)}
+    for asked_for in (2, 2):  # what is here already is asked of none
+        bundle = good(call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json"))
+        assert states(records(bundle)) == {"one": ("copied", None), "two": ("copied", None)}
+        asked = [path for method, path, _ in before_source.seen if method == "GET"]
+        assert sum(made.layers[0].digest in path for path in asked) == asked_for
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["of a finished bundle", "of one cut off"])
+def test_a_layer_on_a_medium_is_not_given_to_who_lacks_it(
+    tmp_path: Path, source: Running, finished: bool
+) -> None:
+    (private,) = made_at(source)[0].layers
+    with memory_registry() as hostile:
+        put_lie(hostile, private.digest, private.size, None)
+        images = [
+            {"source": f"http://{host}/t/{name}:1", "target": f"m/{name}"}
+            for name, host in (("bad", hostile.host), ("good", source.host))
+        ]
+        for names in (("good",) if finished else ("good", "bad"), ("bad",)):
+            chosen = [one for one in images if one["target"].removeprefix("m/") in names]
+            root = cluster_directory(tmp_path / "site", chosen)
+            good(call(root, "lock"))
+            bundle = call(root, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
+            found = states(records(bundle))
+            assert found.pop("bad", None) == (("failed", "images.not-found") if "bad" in names else None)
+            assert set(found.values()) <= {("copied", None)}
 
 
 def test_a_source_that_does_not_say_what_it_has_holds_no_bundle_up(

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ from typing import TypeVar
 
 from clustercheck.parse.document import count_values
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.lock import LockedImage
@@ -62,6 +62,8 @@ from clusterctl.runs.store import now
 
 INCOMING = "incoming"
 NOTE = ".done"
+# Beside it, for each repository: that it gave those bytes, or its registry did and it says that it has them.
+GIVEN = ".given"
 INSTEAD = "Name a directory of your own"
 PART_NAME = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
@@ -157,21 +159,18 @@ class Bundler:
                 for blob in manifest.blobs:
                     claimed = wanted.setdefault((blob, source_host(image)), {})
                     claimed.setdefault(source_repository(image), image)
-        registries = Counter(blob for blob, _ in wanted)
         offered = self._offered(wanted)
-        self._recall(registries)
+        self._recall(wanted)
         with disk(self.directory, "an index"):
             for path in self._files:
                 path.unlink(missing_ok=True)
-        sought = [_sought_blob(blob) for blob in registries]
+        sought = [_sought_blob(blob) for blob in dict.fromkeys(blob for blob, _ in wanted)]
         sought += [_sought_file(path) for _, path in files]
         noted = zip(sought, self._each(self._noted, sought), strict=True)
         self._known = {one: item for one, item in noted if item is not None}
         self._require_room([blob for blob, _ in wanted], [one for one in sought if one.source])
         items = parallel_map_fairly(
-            lambda claim: self._brought(
-                claim[0], wanted[claim], recipe.part_size, offered, is_alone=registries[claim[0]] == 1
-            ),
+            lambda claim: self._brought(claim[0], wanted[claim], recipe.part_size, offered),
             wanted,
             key=lambda claim: claim[1],
             limit=self._jobs,
@@ -191,16 +190,30 @@ class Bundler:
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return parallel_map(function, items, limit=self._jobs, stop=self._stop)
 
-    def _recall(self, wanted: Collection[Blob]) -> None:
-        """Note those blobs of a bundle that was finished here that are wanted: they need not come again."""
+    def _recall(self, wanted: Mapping[tuple[Blob, str], Mapping[str, LockedImage]]) -> None:
+        """Note those blobs of a bundle that was finished here that are wanted, for whose images had them."""
         try:
             raw = read_bounded(self.directory / INDEX, MAX_INDEX_BYTES)
             earlier = read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
-        except (OSError, UnusableFileError, UnreadableError):
+            locked = lock_file.parse(earlier.lock, self.directory / INDEX).images
+        except (OSError, UnusableFileError, UnreadableError, ClusterctlError):
             return
-        for item in earlier.blobs:
-            if (blob := Blob(f"sha256:{item.sha256}", item.size)) in wanted:
-                replace_file(self._note(blob.digest), item.model_dump_json() + "\n")
+        items = {Blob(f"sha256:{item.sha256}", item.size): item for item in earlier.blobs}
+        bundled = {image.name for image in earlier.images}
+        had = {(source_repository(one), one.digest) for one in locked if one.name in bundled}
+        listed = {
+            (source_repository(one), blob.digest)
+            for one in locked
+            if one.name in bundled
+            for blob in (one.config, *one.layers)
+        }
+        for (blob, _), images in wanted.items():
+            if (item := items.get(blob)) is None:
+                continue
+            replace_file(self._note(blob.digest), item.model_dump_json() + "\n")
+            for repository, image in images.items():
+                if (repository, image.digest) in had or (repository, blob.digest) in listed:
+                    self._given(blob, repository).touch(mode=0o600)
 
     def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
         try:
@@ -235,26 +248,24 @@ class Bundler:
         return {question for question, there in zip(questions, answers, strict=True) if there}
 
     def _brought(
-        self,
-        blob: Blob,
-        images: Mapping[str, LockedImage],
-        most: int,
-        offered: Collection[tuple[str, Blob]],
-        *,
-        is_alone: bool,
+        self, blob: Blob, images: Mapping[str, LockedImage], most: int, offered: Collection[tuple[str, Blob]]
     ) -> dict[str, Item | ExplainedError]:
-        """What each repository of one registry gives of a blob; ``is_alone``: no other registry is asked.
+        """What each repository of one registry gives of a blob, now or in an earlier run.
 
         It comes from the first that gives it, and the others must say that they have it, or give it, too: who
         lists what it does not have gets nothing of what others gave.
         """
         found: dict[str, Item | ExplainedError] = {}
-        item = self._known.get(_sought_blob(blob)) if is_alone else None
+        known = self._known.get(_sought_blob(blob))
+        given = {repository for repository in images if known and self._given(blob, repository).is_file()}
+        item = known if given else None
         for repository, image in images.items():
             try:
-                if item is None or (len(images) > 1 and (repository, blob) not in offered):
-                    item = self._given(image, blob, most)
+                if item is None or (repository not in given and (repository, blob) not in offered):
+                    item = self._fetched(image, blob, most)
                 found[repository] = item
+                with disk(self.directory):
+                    self._given(blob, repository).touch(mode=0o600)
             except ExplainedError as error:
                 found[repository] = error
         return found
@@ -265,7 +276,7 @@ class Bundler:
         except ExplainedError:
             return False
 
-    def _given(self, image: LockedImage, blob: Blob, most: int) -> Item:
+    def _fetched(self, image: LockedImage, blob: Blob, most: int) -> Item:
         """A blob from its image's own source; what is here already is compared. Raises ClusterctlError."""
         registry, repository = self._opened(image), parse(image.source).repository
         if known := self._known.get(_sought_blob(blob)):
@@ -361,6 +372,9 @@ class Bundler:
 
     def _note(self, key: str) -> Path:
         return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"
+
+    def _given(self, blob: Blob, repository: str) -> Path:
+        return self.spool.root / f"{self.spool.whole(blob, repository).name}{GIVEN}"
 
     def _noted(self, sought: _Sought) -> Item | None:
         """What an earlier run noted of it, if all its parts are still here, each byte of them.

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from clusterctl.cluster.lock import LockedBlob, LockedImage
+from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage, text_of
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree, bundle, bundling
 from clusterctl.registry.images.bundle import INDEX, PARTS, Item, Media
@@ -105,7 +105,9 @@ def source() -> Source:
 def make(directory: Path, source: Source, *trees: Tree) -> MadeBundle:
     bundler = Bundler(directory, lambda _: source, threading.Event(), 1)  # type: ignore[arg-type, return-value]
     with bundler.held():
-        return bundler.make(BundleRecipe("lab", "", [source.image], trees, 1 << 20))
+        return bundler.make(
+            BundleRecipe("lab", text_of(Lock(images=(source.image,))), [source.image], trees, 1 << 20)
+        )
 
 
 def refusal(directory: Path, source: Source) -> ClusterctlError:
