@@ -125,22 +125,24 @@ mkdir -p {CRASHES}/1/001
 """
 _NO_CRASH = f'if [ "$(findmnt -nr -o SOURCE --mountpoint {CRASHES})" = lab-crash ]; then umount {CRASHES}; fi'
 
-# Who starts a program waits for it in uninterruptible sleep until it has begun: this one opens a pipe first,
-# into which nobody writes. All other signals it blocks.
-_PIPE = "/run/stuck-process"
-_WAIT_FOREVER = f"""
-[ -p {_PIPE} ] || mkfifo {_PIPE}
+# A page of memory that the kernel is to fetch from somebody who never answers: to lock it is to wait for it.
+# The numbers are those of userfaultfd, UFFDIO_API and UFFDIO_REGISTER [linux/userfaultfd.h].
+_WAIT_FOREVER = """
 systemctl is-active --quiet stuck-process || systemd-run --quiet --unit=stuck-process --collect \\
     --property=KillSignal=SIGKILL \\
-    python3 -c 'import os, sys
-actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]
-os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=actions)
-' {_PIPE}
+    python3 -c 'import ctypes, fcntl, mmap, os, platform, struct
+libc = ctypes.CDLL(None, use_errno=True)
+faults = libc.syscall({"x86_64": 323, "aarch64": 282}[platform.machine()], os.O_CLOEXEC)
+if faults < 0:
+    raise OSError(ctypes.get_errno(), "userfaultfd")
+fcntl.ioctl(faults, 0xC018AA3F, bytearray(struct.pack("=QQQ", 0xAA, 0, 0)))
+page = mmap.mmap(-1, mmap.PAGESIZE)
+place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+fcntl.ioctl(faults, 0xC020AA00, bytearray(struct.pack("=QQQQ", place, mmap.PAGESIZE, 1, 0)))
+libc.mlock(ctypes.c_void_p(place), ctypes.c_size_t(mmap.PAGESIZE))
+'
 """
-_WAIT_NO_MORE = f"""
-if systemctl is-active --quiet stuck-process; then systemctl stop stuck-process; fi
-rm -f {_PIPE}
-"""
+_WAIT_NO_MORE = "if systemctl is-active --quiet stuck-process; then systemctl stop stuck-process; fi"
 
 # Children that have ended, of a parent that does not ask how.
 _LEAVE_ZOMBIES = """
