@@ -10,7 +10,7 @@ import pytest
 from tests.support.memory_registry import MemoryRegistry, memory_registry
 from tests.support.registries import Made, Proxy, Running, bytes_of, cluster_directory, put_image
 
-from clusterctl.registry.images import bundling, spool
+from clusterctl.registry.images import offers, spool
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.answers import MAX_LAYER_BYTES
 from clusterctl.registry.oci.manifest import Manifest
@@ -194,7 +194,7 @@ def test_a_source_that_does_not_say_what_it_has_holds_no_bundle_up(
     tmp_path: Path, source: Running, before_source: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its answers together have a time limit; then each of its repositories gives the layer itself."""
-    monkeypatch.setattr(bundling, "SURVEY_S", 3.0)
+    monkeypatch.setattr(offers, "SURVEY_S", 3.0)
     layer, over = bytes_of("shared", MB), threading.Event()
     for name in ("one", "two"):
         made = put_image(source.host, f"t/{name}", "1", [layer], labels={"name": name})

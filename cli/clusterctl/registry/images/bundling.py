@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -49,6 +50,7 @@ from clusterctl.registry.images.bundle import (
 )
 from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
+from clusterctl.registry.images.offers import Question, offered, says_yes
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host, source_repository
 from clusterctl.registry.images.spool import Spool, disk, other_bytes, require_room
@@ -159,7 +161,7 @@ class Bundler:
                 for blob in manifest.blobs:
                     claimed = wanted.setdefault((blob, source_host(image)), {})
                     claimed.setdefault(source_repository(image), image)
-        offered = self._offered(wanted)
+        said_yes = self._offered(wanted)
         self._recall(wanted)
         with disk(self.directory, "an index"):
             for path in self._files:
@@ -170,7 +172,7 @@ class Bundler:
         self._known = {one: item for one, item in noted if item is not None}
         self._require_room([blob for blob, _ in wanted], [one for one in sought if one.source])
         items = parallel_map_fairly(
-            lambda claim: self._brought(claim[0], wanted[claim], recipe.part_size, offered),
+            lambda claim: self._brought(claim[0], wanted[claim], recipe.part_size, said_yes),
             wanted,
             key=lambda claim: claim[1],
             limit=self._jobs,
@@ -229,7 +231,7 @@ class Bundler:
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
 
-    def _offered(self, wanted: Mapping[tuple[Blob, str], Mapping[str, LockedImage]]) -> set[tuple[str, Blob]]:
+    def _offered(self, wanted: Mapping[tuple[Blob, str], Mapping[str, LockedImage]]) -> set[Question]:
         """Which repositories say that they have a blob that others of their registry are to give, too."""
         questions = {
             (repository, blob): image
@@ -237,18 +239,10 @@ class Bundler:
             if len(images) > 1
             for repository, image in images.items()
         }
-        with within(SURVEY_S):
-            answers = parallel_map_fairly(
-                lambda question: self._offers(questions[question], question[1]),
-                questions,
-                key=lambda question: source_host(questions[question]),
-                limit=self._jobs,
-                stop=self._stop,
-            )
-        return {question for question, there in zip(questions, answers, strict=True) if there}
+        return offered(questions, partial(says_yes, self._opened), limit=self._jobs, stop=self._stop)
 
     def _brought(
-        self, blob: Blob, images: Mapping[str, LockedImage], most: int, offered: Collection[tuple[str, Blob]]
+        self, blob: Blob, images: Mapping[str, LockedImage], most: int, said_yes: Collection[Question]
     ) -> dict[str, Item | ExplainedError]:
         """What each repository of one registry gives of a blob, now or in an earlier run.
 
@@ -261,7 +255,7 @@ class Bundler:
         item = known if given else None
         for repository, image in images.items():
             try:
-                if item is None or (repository not in given and (repository, blob) not in offered):
+                if item is None or (repository not in given and (repository, blob) not in said_yes):
                     item = self._fetched(image, blob, most)
                 found[repository] = item
                 with disk(self.directory):
@@ -269,12 +263,6 @@ class Bundler:
             except ExplainedError as error:
                 found[repository] = error
         return found
-
-    def _offers(self, image: LockedImage, blob: Blob) -> bool:
-        try:
-            return self._opened(image).has_blob(parse(image.source).repository, blob.digest)
-        except ExplainedError:
-            return False
 
     def _fetched(self, image: LockedImage, blob: Blob, most: int) -> Item:
         """A blob from its image's own source; what is here already is compared. Raises ClusterctlError."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map, parallel_map_fairly
+from clusterctl.registry.images.offers import Question, offered
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host, source_repository
 from clusterctl.registry.images.verify import damage, mistagged
@@ -295,21 +296,13 @@ def _transfers(
                 homes[claim] = image
             else:
                 lacking.setdefault(claim, []).append(image)
-    questions: dict[tuple[str, Blob], LockedImage] = {}
+    questions: dict[Question, LockedImage] = {}
     for claim, images in lacking.items():
         known = [*images, *((homes[claim],) if claim in homes else ())]
         if len({source_repository(one.image) for one in known}) > 1:
             questions |= {(source_repository(one.image), claim[0]): one.image for one in images}
-    with within(SURVEY_S):
-        answers = parallel_map_fairly(
-            lambda question: origin.offers(questions[question], question[1]),
-            questions,
-            key=lambda question: source_host(questions[question]),
-            limit=jobs,
-            stop=stop,
-        )
     # Those fetch it from there themselves, and learn why they cannot.
-    refused = {question for question, there in zip(questions, answers, strict=True) if not there}
+    refused = questions.keys() - offered(questions, origin.offers, limit=jobs, stop=stop)
     for claim, images in lacking.items():
         groups: dict[str, list[PlannedImage]] = {}
         for image in images:

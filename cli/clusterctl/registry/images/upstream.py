@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, PlannedImage
+from clusterctl.registry.images.offers import says_yes
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, giver
 from clusterctl.registry.oci.exchange import Content
@@ -59,11 +60,8 @@ class Upstream:
         return self._failed[transfer.blob, self._next(transfer).image.source]
 
     def offers(self, image: LockedImage, blob: Blob) -> bool:
-        """Asked as whoever may read the image's own repository; who does not answer does not offer it."""
-        try:
-            return self._opened(image).has_blob(parse(image.source).repository, blob.digest)
-        except ExplainedError:
-            return False
+        """Whether its repository says so now."""
+        return says_yes(self._opened, image, blob)
 
     def settled(self, transfer: BlobTransfer, *, keep: bool) -> None:
         """What was sent on need lie here no longer."""
