@@ -6,15 +6,18 @@ would get the nodes' own.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from clusterctl.cluster.user_path import user_path
 from clusterctl.interpreter import python_command
 
+TMP = Path("/tmp")  # noqa: S108 - for a directory with a name that nobody else can take
 # The variable with the id of the process whose own ssh is answered.
 PARENT = "CLUSTERCTL_SSH_PARENT"
 # The variable with this program, for the callback clusterctl_events, which has Ansible's ssh ask it.
@@ -38,19 +41,31 @@ exec {answer}
 """
 
 
-def write_program(program: Path, answer: str) -> None:
-    """Write it, its owner's alone; ``answer`` are the words, quoted for a shell, that print the password."""
-    program.touch(mode=0o700)
-    program.write_text(SCRIPT.format(parent=PARENT, answer=answer), encoding="utf-8")
-
-
 @contextmanager
-def gate_for_ansible() -> Iterator[Path]:
-    """A program that hands questions on to Ansible."""
-    directory = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
+def program(answer: str) -> Iterator[Path]:
+    """The program, its owner's alone; ``answer``: words, quoted for a shell, that print the password."""
+    directory = Path(tempfile.mkdtemp(prefix="cctl-", dir=_place()))
     try:
-        answer = shlex.join(python_command("-c", OF_ANSIBLE))
-        write_program(directory / "askpass", f'{answer} "$@"')
-        yield directory / "askpass"
+        written = directory / "askpass"
+        written.touch(mode=0o700)
+        written.write_text(SCRIPT.format(parent=PARENT, answer=answer), encoding="utf-8")
+        yield written
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def program_for_ansible() -> AbstractContextManager[Path]:
+    """The program that hands questions on to Ansible."""
+    return program(f'{shlex.join(python_command("-c", OF_ANSIBLE))} "$@"')
+
+
+def _place() -> Path:
+    """A directory of which the system runs programs: hardened machines mount /tmp with noexec."""
+    tried = (TMP, user_path(os.environ.get("XDG_RUNTIME_DIR") or TMP), user_path("~"))
+    return next((place for place in tried if _runs_programs(place)), TMP)
+
+
+def _runs_programs(place: Path) -> bool:
+    with suppress(OSError):
+        return os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC
+    return False

@@ -98,6 +98,7 @@ class OpenSshTransport:
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
         self._trial = PasswordTrial()
+        self._ending = contextlib.ExitStack()
         self._environment = {**os.environ, **self._askpass()}
 
     def __enter__(self) -> Self:
@@ -206,6 +207,7 @@ class OpenSshTransport:
         """End every shared connection and remove its socket."""
         connected = [self._hosts[name] for name in sorted(self._connected)]
         parallel_map(self._disconnect, connected, limit=PARALLEL_LOGINS)
+        self._ending.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _host(self, node: str) -> Host:
@@ -284,12 +286,13 @@ class OpenSshTransport:
         """The SSH password reaches ssh through a program and a socket of ours alone, never by argv."""
         if self._passwords.ssh is None:
             return {}
-        socket_path, program = self._sockets / "password", self._sockets / "askpass"
+        socket_path = self._sockets / "password"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(socket_path))
         listener.listen(PARALLEL_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
-        askpass.write_program(program, shlex.join(python_command("-IS", "-c", ASK, str(socket_path))))
+        answer = shlex.join(python_command("-IS", "-c", ASK, str(socket_path)))
+        program = self._ending.enter_context(askpass.program(answer))
         forced = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
         return {**forced, askpass.PARENT: str(os.getpid())}
 

@@ -147,7 +147,7 @@ def run_playbook(
     content = content_root()
     with (
         handed_over(request.run_directory, _variables(request)) as variables,
-        askpass.gate_for_ansible() as gate,
+        askpass.program_for_ansible() as gate,
     ):
         _head_of_log(request)
         limit_s = request.seconds_per_task

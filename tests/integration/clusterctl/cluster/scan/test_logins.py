@@ -204,7 +204,8 @@ def test_one_limit_holds_for_all_stages_of_a_slow_server(
         begun = time.monotonic()
         reached = one(directory, keys, served.port, limit_s=1.5 * EACH_KEY_S, **options)
         took = time.monotonic() - begun
-    assert reached.state == ("timeout" if stage == "exec" else "silent"), reached
+    # On a busy machine the limit may pass in our own programs, before the server was heard at all.
+    assert reached.state in (("timeout",) if stage == "exec" else ("silent", "timeout")), reached
     assert took < 0.8 * (KEYS * EACH_KEY_S if stage == "auth" else SLOW_S)
 
 
