@@ -24,19 +24,23 @@ PARENT = "CLUSTERCTL_SSH_PARENT"
 GATE = "CLUSTERCTL_ASKPASS"
 # Ansible's own answer, which it gives under this name; it would look for its program in PATH.
 OF_ANSIBLE = "import sys; sys.argv[0] = 'ansible'; import ansible.cli"
-# From ssh upwards: ours, or through the sftp or scp that Ansible starts.
+# From ssh upwards: ours, or through the sftp or scp that Ansible starts. What we start leads a session; what
+# lost its parent does not, and may be a child of ours by that alone: of process 1, in a container.
 SCRIPT = """#!/bin/sh
-parent_of() {{
-    while read -r key value; do
-        case $key in Name:) name=$value ;; PPid:) parent=$value && return ;; esac
+look_at() {{
+    while read -r key value rest; do
+        case $key in Name:) name=$value ;; PPid:) parent=$value ;; NSsid:) session=$value ;; esac
     done < "/proc/$1/status"
 }}
-parent_of "$PPID"
+started=$PPID
+look_at "$started"
+asking=$session
 if [ "$parent" != "${parent}" ]; then
-    parent_of "$parent"
+    started=$parent
+    look_at "$started"
     case $name in sftp | scp) ;; *) exit 1 ;; esac
-    [ "$parent" = "${parent}" ] || exit 1
 fi
+[ "$parent" = "${parent}" ] && [ "$asking" = "$started" ] || exit 1
 exec {answer}
 """
 

@@ -31,7 +31,10 @@ def test_the_program_lies_where_programs_run(
         assert program.parent.parent == places[expected]
         asking = ["sh", "-c", '"$1"; :', "ssh", str(program)]
         environment = {**os.environ, askpass.PARENT: str(os.getpid())}
-        assert subprocess.run(asking, env=environment, capture_output=True, check=True).stdout == b"word\n"
+        said = subprocess.run(
+            asking, env=environment, capture_output=True, start_new_session=True, check=True
+        ).stdout
+        assert said == b"word\n"
     assert not program.parent.exists()
 
 

@@ -363,9 +363,19 @@ def test_the_ssh_password_is_handed_over_and_lies_nowhere(ssh, tmp_path):
         of_ansible.symlink_to("/bin/sh")
         above_it = ("-c", '"$@"; :', "above")
         said_by = [((), "hunter2\n"), ((), "hunter2\n"), ((str(of_ansible), *above_it), "hunter2\n")]
-        for above, answer in [*said_by, (("sh", *above_it), "")]:
+        # Where we are process 1, what lost its parent becomes our child, and leads no session.
+        adopted = False
+        for above, answer, ours in [
+            *[(*each, True) for each in said_by], (("sh", *above_it), "", True), ((), "", adopted)
+        ]:  # fmt: skip
             asking = [*above, "sh", "-c", '"$1"; :', "ssh", program]
-            said = subprocess.run(asking, env=transport._environment, capture_output=True, check=False)
+            said = subprocess.run(
+                asking,
+                env=transport._environment,
+                capture_output=True,
+                start_new_session=ours,
+                check=False,
+            )
             assert said.stdout.decode() == answer
         assert not [
             path for path in transport._sockets.iterdir() if path.is_file() and "hunter2" in path.read_text()
