@@ -13,11 +13,12 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from clustercheck.jobs import meeting, mpi_daemons, unprivileged
@@ -30,7 +31,7 @@ else:  # on a node they are single files, not a package
 
 # Where the image's build left the reason for having none.
 REASON_FILE = Path("/usr/local/share/clusterctl/nccl-tests.off")
-MAX_OUTPUT = 512 * 1024  # characters of what a program printed or wrote
+MAX_OUTPUT = 512 * 1024  # bytes of what a program printed; characters of what it wrote
 ASK_S = 30.0
 MAX_REASON = 300  # characters of why another node cannot measure
 MAX_GPUS = 64  # of one node, as far as others believe it
@@ -181,11 +182,14 @@ def run_program(
     as Popen does.
     """
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
-    with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
+    printed = Path(f"{file}.out")
+    with printed.open("wb", buffering=0) as kept:
         process = start(
-            list(words), stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT,
+            list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})}, pass_fds=files, start_new_session=True,
         )  # fmt: skip
+        keeping = threading.Thread(target=_keep_start, args=(process.stdout, kept), daemon=True)
+        keeping.start()
         try:
             while process.poll() is None and time.monotonic() - started_at < limit_s:
                 world.beat()
@@ -196,15 +200,23 @@ def run_program(
             code = process.poll()
         finally:
             meeting.kill_group(process)
-        printed.seek(0)
-        text = printed.read(MAX_OUTPUT)
+            keeping.join(meeting.TICK_S)  # what it left behind may hold its output open
     return {
         "exit_code": code,  # None after the time limit
         "limit_s": limit_s,
-        "text": text,
+        "text": printed.read_text(encoding="utf-8", errors="replace"),
         "json": remove_environment(read_output(written or file)),
         "command": " ".join(words),
     }
+
+
+def _keep_start(stream: IO[bytes], kept: IO[bytes]) -> None:
+    """Keep the start of what is printed: mpirun prints what any other node says, without end."""
+    left = MAX_OUTPUT
+    with stream, suppress(ValueError):  # nobody waits for the rest any more
+        while some := os.read(stream.fileno(), meeting.READ):
+            kept.write(some[:left])
+            left -= len(some[:left])
 
 
 def read_output(file: Path) -> str:

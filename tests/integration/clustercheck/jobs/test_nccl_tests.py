@@ -18,7 +18,7 @@ from tests.support.two_ranks import ASKED, counters, ranks
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.support import seeding
-from clustercheck.jobs import unprivileged
+from clustercheck.jobs import nccl_tests, unprivileged
 from clustercheck.model import Subject, Verdict
 from clustercheck.samples import sample
 from clustercheck.samples.nccl_tests import table
@@ -138,6 +138,16 @@ def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path
     for verdict in ranks(tmp_path, {"nvidia-smi": "exit 0"}):
         assert "has no nccl-tests" in verdict["without"]
         assert verdict["within"] == verdict["across"] == {}
+
+
+def test_of_what_is_printed_without_end_the_start_is_kept(tmp_path: Path) -> None:
+    """mpirun prints on the first node what any other one says."""
+    smi = 'echo "GPU 0: A100"; echo "GPU 1: A100"'
+    flood = "yes flood | head -c 4000000; echo end"
+    first, _ = ranks(tmp_path, {"all_reduce_perf": flood, "nvidia-smi": smi})
+    assert first["within"]["all_reduce"]["exit_code"] == 0
+    kept = (tmp_path / "node0" / "within-all_reduce.json.out").read_text(encoding="ascii")
+    assert kept == first["within"]["all_reduce"]["text"] == ("flood\n" * 100_000)[: nccl_tests.MAX_OUTPUT]
 
 
 def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
