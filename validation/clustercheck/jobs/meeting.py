@@ -229,16 +229,16 @@ class Door:
                 str(request.get("proof")).encode(), sign(key, nonce, asked).encode()
             ):
                 what = asked
-        with self._lock:
+        with self._lock:  # so they come in in the order in which they hear that they may
             is_here = connection in self._strangers
             self._strangers.pop(connection, None)
-        if what is None or not is_here:
-            line.close()
-            return
-        line.most = MAX_VALUE
-        with suppress(OSError):
-            line.send("come in")
-            self._let_in.put((line, what))
+            if what is not None and is_here:
+                line.most = MAX_VALUE
+                with suppress(OSError):
+                    line.send("come in")
+                    self._let_in.put((line, what))
+                return
+        line.close()
 
 
 class Meeting:

@@ -227,8 +227,8 @@ def test_the_addresses_of_a_name_share_the_limit(
         places = [(*one_of_name, place)] * 3 + [(*one_of_name, ("127.0.0.1", served.port))]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
         begun = time.monotonic()
-        assert one(directory, keys, served.port, limit_s=4.0).state == "ok"
-        assert time.monotonic() - begun < 3 * 4.0, "each of the three had the whole limit"
+        assert one(directory, keys, served.port, limit_s=10.0).state == "ok"
+        assert time.monotonic() - begun < 3 * 10.0, "each of the three had the whole limit"
         for each in waiting:
             each.close()
 
