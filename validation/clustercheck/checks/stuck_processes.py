@@ -22,6 +22,12 @@ REAP = (
     "Restart the parent, which does not collect them; in a container start it with `docker run --init`. They "
     "use no memory, only numbers of processes."
 )
+BY_ITS_USER = (
+    "It waits for another process, of its user's own file system (FUSE) or memory (userfaultfd): ask that "
+    "user, or end that one."
+)
+# Where a process waits as long as another one pleases, which may be of the same user: names of the kernel.
+OF_PROCESSES = ("request_wait_answer", "fuse_", "handle_userfault")
 KERNEL = (
     "Read `journalctl -k` for what the thread waits on (a disk, an adapter, a file server); a driver from "
     "outside the kernel may do so always."
@@ -36,13 +42,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the processes that do not get on are not reported as they should be")
     if isinstance(looked, bool) or not isinstance(looked, (int, float)):
         raise CannotReadError("how long processes were looked at is not reported")
-    asleep = [each for each in found if each["state"] == "D"]
+    by_users = [each for each in found if _is_by_its_user(each)]
+    asleep = [each for each in found if each["state"] == "D" and each not in by_users]
     threads = [each for each in asleep if each.get("kernel")]
     own = [each for each in asleep if not each.get("kernel")]
-    zombies = [each for each in found if each["state"] == "Z"]
+    zombies = [each for each in found if each["state"] == "Z" and each not in by_users]
     with_gpu = [each for each in own + zombies if each.get("has_gpu")]
     more = {"processes": [_named(each) for each in found], "omitted": part.get("omitted")}
     counts = {"stuck": len(own), "kernel threads": len(threads), "zombies": len(zombies)}
+    counts["waiting for other processes"] = len(by_users)
     measured = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     seconds = f"all of {looked:g} s"
     if with_gpu:
@@ -54,6 +62,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if threads:
         because = f"threads of the kernel in uninterruptible sleep for {seconds}: {_some(threads)}"
         return warned(because, measured, "none", remedy=KERNEL, evidence=more)
+    if by_users:
+        because = f"waiting for processes of users for {seconds}: {_some(by_users)}"
+        return warned(because, measured, "none", remedy=BY_ITS_USER, evidence=more)
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
         return warned(because, measured, "none", remedy=REAP, evidence=more)
@@ -62,6 +73,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _is_known(each: Any) -> bool:
     return isinstance(each, Mapping) and each.get("state") in ("D", "Z") and isinstance(each.get("pid"), int)
+
+
+def _is_by_its_user(each: Mapping[str, Any]) -> bool:
+    """Whether any user can have this last as long as he likes."""
+    owner = each.get("owner", 0)
+    return isinstance(owner, int) and owner > 0 and _text(each.get("waits_in")).startswith(OF_PROCESSES)
 
 
 def _some(found: Sequence[Mapping[str, Any]]) -> str:
@@ -98,10 +115,11 @@ CHECK = Check(
     scope=Scope.HOST,
     measures="processes in uninterruptible sleep (D) that never run, and zombies that nobody collects",
     method="state, start and context switches in /proc of every thread, once a second for 10 s where any is "
-    "in such a state; paused containers, and parents of a vfork(), are left out",
+    "in such a state; paused containers, parents of a vfork(), and processes of which only the first thread "
+    "has ended, are left out",
     requires="nothing",
-    expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, and threads of "
-    "the kernel, are a warning",
+    expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, threads of the "
+    "kernel, and users' processes that wait for FUSE or userfaultfd, are a warning",
     remedy=(
         "No signal ends such a process: fix what it waits for (a file server that does not answer: see "
         "`mount` and `journalctl -k`; a disk: `dmesg`), else reboot the drained node."
@@ -120,6 +138,12 @@ CHECK = Check(
             "kernel-thread-asleep", _found("gpu01", asleep(kernel=True)), Subject("gpu01"), Verdict.WARNING
         ),
         SeededFault("zombie", _found("gpu02", zombie()), Subject("gpu02"), Verdict.WARNING),
+        SeededFault(
+            "file-system-of-a-user",
+            _found("gpu02", asleep(waits_in="request_wait_answer", owner=1000)),
+            Subject("gpu02"),
+            Verdict.WARNING,
+        ),
         SeededFault(
             "not-told",
             seeding.edit("gpu01", lambda raw: raw["processes"].pop("lasted")),

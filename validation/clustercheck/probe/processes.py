@@ -63,12 +63,20 @@ def state(path: str) -> tuple[str, ...]:
     stat = fields(path)
     if len(stat) < 20 or stat[0] not in ("D", "Z"):
         return ()
-    if stat[0] == "Z" and os.path.basename(path) != path.split("/")[-3]:  # noqa: PTH119
-        return ()  # a thread of a process that ends, not the process
+    if stat[0] == "Z" and not has_ended(path):
+        return ()
     if stat[0] == "D" and (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
         return ()
     switches = [line for line in (read(path + "/status") or "").splitlines() if "ctxt_switches" in line]
     return (stat[0], stat[19], *switches)
+
+
+def has_ended(path: str) -> bool:
+    """Whether a thread that has ended is a process that has: not where others of its threads go on."""
+    place, thread = os.path.split(path)
+    others = (f"{place}/{tid}" for tid in listing(place) if tid != thread)
+    is_first = thread == path.split("/")[-3]
+    return is_first and not any(fields(other)[:1] not in ([], ["D"], ["Z"], ["X"]) for other in others)
 
 
 def described(path: str, root: str) -> dict[str, Any]:
@@ -77,12 +85,16 @@ def described(path: str, root: str) -> dict[str, Any]:
     pid = path.split("/")[-3]
     parent = stat[1] if len(stat) > 1 else ""
     living = [f"{root}/{pid}/task/{tid}" for tid in listing(f"{root}/{pid}/task")]
+    # What keeps a process that has ended is a thread of it that cannot.
+    waiting = [path, *(each for each in living if fields(each)[:1] == ["D"])][-1]
+    owner = re.search(r"^Uid:\s+(\d+)", read(path + "/status") or "", re.MULTILINE)
     return {
         "pid": int(pid),
         "name": read(path + "/comm") or "",
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
-        "waits_in": read(path + "/wchan") or "",
+        "waits_in": read(waiting + "/wchan") or "",
+        "owner": int(owner[1]) if owner else 0,
         "has_gpu": any(has_gpu(thread) for thread in living[:64]),
         "threads": len(living),
         "parent": {"pid": int(parent or 0), "name": read(f"{root}/{parent}/comm") or ""},

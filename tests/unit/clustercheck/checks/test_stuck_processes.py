@@ -28,6 +28,7 @@ ASLEEP = (
     "actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]\n"
     "os.posix_spawn('/bin/true', ['true'], {}, file_actions=actions)\n"
 )
+OF_A_USER = asleep(has_gpu=True, owner=1000, waits_in="handle_userfault")
 ZOMBIE = "import os, sys\nif os.fork(): sys.stdin.read()\n"
 
 
@@ -110,20 +111,25 @@ def test_what_moves_on_is_not_stuck(tmp_path: Path) -> None:
     for place in (*FROZEN, *VFORK):  # a paused container, and who started a program that has not begun
         assert state(str(thread(tmp_path, 10, 10, "D", wchan=place))) == ()
     assert state(str(thread(tmp_path, 10, 11, "Z"))) == ()  # a thread that ends
+    assert state(str(thread(tmp_path, 20, 20, "Z")))
+    thread(tmp_path, 20, 21, "D")
+    assert state(str(tmp_path / "20/task/20"))
+    thread(tmp_path, 20, 22, "S")
+    assert state(str(tmp_path / "20/task/20")) == ()  # its first thread has ended, and another goes on
     assert state(str(tmp_path / "gone")) == ()
 
 
 def test_threads_of_the_kernel_and_holders_of_gpus_are_told(tmp_path: Path) -> None:
     thread(tmp_path, 10, 10, "D", flags=KERNEL_THREAD | 0x40)
-    thread(tmp_path, 20, 20, "Z")
-    alive = thread(tmp_path, 20, 21, "D")
+    thread(tmp_path, 20, 20, "Z", status="Uid:\t1000\t0\t0\t0\n")
+    alive = thread(tmp_path, 20, 21, "D", wchan="of_a_driver")
     (alive / "fd").mkdir()
     (alive / "fd/3").symlink_to("/dev/nvidia5")
     thread(tmp_path, 30, 30, "R")
-    found = {
-        (each["pid"], each["state"]): (each["kernel"], each["has_gpu"])
-        for each in processes(str(tmp_path), last_s=0.0)["lasted"]
-    }
+    lasted = processes(str(tmp_path), last_s=0.0)["lasted"]
+    found = {(each["pid"], each["state"]): (each["kernel"], each["has_gpu"]) for each in lasted}
+    (ended,) = [each for each in lasted if each["state"] == "Z"]
+    assert (ended["owner"], ended["waits_in"]) == (1000, "of_a_driver")
     assert found == {(10, "D"): (True, False), (20, "Z"): (False, True), (20, "D"): (False, True)}
 
 
@@ -150,6 +156,11 @@ def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None
         ([asleep(kernel=True)], WARNING, "threads of the kernel"),
         ([zombie()] * 5, WARNING, "5 zombie(s)"),
         ([zombie(), asleep(kernel=True), asleep(name="cp")], FAIL, "cp (4711"),
+        ([OF_A_USER], WARNING, "waiting for processes of users for all of 10.1 s: python3 (4711"),
+        ([{**OF_A_USER, "owner": 0}], FAIL, "python3 (4711 in handle_userfault)"),
+        ([{**OF_A_USER, "waits_in": "io_schedule"}], FAIL, "python3 (4711 in io_schedule)"),
+        ([OF_A_USER, asleep(name="cp")], FAIL, "cp (4711"),
+        ([{**OF_A_USER, "state": "Z"}], WARNING, "python3 (4711"),
     ],
 )
 def test_each_is_judged_by_what_it_holds(found: list[Any], verdict: Verdict, because: str) -> None:
