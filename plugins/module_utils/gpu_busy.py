@@ -50,6 +50,8 @@ MONITORS = (
 # By the name of the process; the unit of all of them is systemd's alias for the one that is installed.
 DISPLAYS = ("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "cinnamon", "xfwm4")
 DISPLAY_MANAGER = "display-manager"
+# Its services of PAM, which logind has of a session that it opened: no user names his session's.
+DISPLAY_LOGINS = ("gdm*", "sddm*", "lightdm*", "lxdm*", "xdm", "wdm", "slim", "ly", "greetd", "kde*")
 NAME_LENGTH = 15  # of a process, to the kernel
 PROCESS_ID = re.compile(r"\s*[0-9]{1,10}\s*")
 
@@ -156,14 +158,29 @@ def _holder_of(root: Path, pid: int, name: str, ignored: Sequence[str]) -> Holde
     if _fits(base[:NAME_LENGTH], known, NAME_LENGTH):
         return Holder(base, unit=stopped)
     if _fits(base[:NAME_LENGTH], DISPLAYS, NAME_LENGTH):
-        return Holder(base, unit=stopped if unit else DISPLAY_MANAGER)
+        shown = _is_roots(root, pid) or _has_desktop(root, pid)
+        return Holder(base, unit=stopped if unit else DISPLAY_MANAGER if shown else "")
     return None
 
 
-def _is_roots(root: Path, pid: int) -> bool:
-    """Whether each of its user ids is root's; the owner of /proc/PID says less."""
+def _users_of(root: Path, pid: int) -> list[str]:
+    """A process's user ids; the owner of /proc/PID says less."""
     lines = read_text(root / "proc" / str(pid) / "status").splitlines()
-    return any(line.split() == ["Uid:", "0", "0", "0", "0"] for line in lines)
+    return next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
+
+
+def _is_roots(root: Path, pid: int) -> bool:
+    return _users_of(root, pid) == ["0"] * 4
+
+
+def _has_desktop(root: Path, pid: int) -> bool:
+    """Whether its user is logged in by a display manager."""
+    sessions = (root / "run/systemd/sessions").glob("*")
+    known = [dict(line.partition("=")[::2] for line in read_text(one).splitlines()) for one in sessions]
+    return any(
+        one.get("UID") in _users_of(root, pid)[:1] and _fits(one.get("SERVICE", ""), DISPLAY_LOGINS)
+        for one in known
+    )
 
 
 def sort_users(

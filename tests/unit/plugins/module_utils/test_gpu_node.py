@@ -324,7 +324,7 @@ def test_monitoring_and_displays_hold_gpus_and_are_no_jobs(
     [
         ("Xorg", "0::/system.slice/cron.service", ""),
         ("nv-hostengine", "0::/system.slice/ssh.service", ""),
-        ("Xorg", SESSION, "display-manager"),
+        ("Xorg", SESSION, ""),
         ("nv-hostengine", "0::/system.slice/dcgm.service", "dcgm"),
     ],
 )
@@ -333,6 +333,25 @@ def test_root_stops_no_service_for_the_name_that_a_users_process_in_it_has(
 ) -> None:
     holder(tmp_path, 20, name, "/dev/nvidia0", cgroup, uid=1000)
     assert gpu_busy.gpu_users(tmp_path, quiet) == ([], [gpu_busy.Holder(name, unit=unit)])
+
+
+@pytest.mark.parametrize(
+    ("uid", "service", "unit"),
+    [
+        (1000, "gdm-password", "display-manager"),
+        (1000, "sddm", "display-manager"),
+        (1000, "sshd", ""),
+        (1000, "", ""),
+        (1001, "gdm-password", ""),
+    ],
+)
+def test_the_display_manager_is_stopped_for_those_whom_it_logged_in(
+    tmp_path: Path, uid: int, service: str, unit: str
+) -> None:
+    write(tmp_path, "run/systemd/sessions/2", f"UID=1000\nUSER=ann\nTYPE=x11\nSERVICE={service}\n")
+    write(tmp_path, "run/systemd/sessions/c1", "UID=1001\nSERVICE=login\n")
+    holder(tmp_path, 20, "Xorg", "/dev/nvidia0", SESSION, uid=uid)
+    assert gpu_busy.gpu_users(tmp_path, quiet) == ([], [gpu_busy.Holder("Xorg", unit=unit)])
 
 
 def test_apply_and_validate_know_the_same_holders() -> None:

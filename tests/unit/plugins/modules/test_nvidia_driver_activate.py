@@ -579,6 +579,10 @@ def monitored(module: FakeModule) -> FakeModule:
     identity = "ab" * 32
     hold(module, 31, "node_exporter", "0::/system.slice/node_exporter.service")
     hold(module, 32, "Xorg", "0::/user.slice/user-1000.slice/session-2.scope")
+    (module.root / "proc/32/status").write_text("Uid:\t1000\t1000\t1000\t1000\n")
+    sessions = module.root / "run/systemd/sessions"
+    sessions.mkdir(parents=True)
+    (sessions / "2").write_text("UID=1000\nSERVICE=gdm-password\n")
     hold(module, 33, "dcgm-exporter", f"0::/system.slice/docker-{identity}.scope")
     image = {"Image": "nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0"}
     module.containers = [{"Id": identity, "Name": "/watch", "Config": image, "HostConfig": {}}]
