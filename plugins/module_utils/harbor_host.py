@@ -31,6 +31,11 @@ SERIES = ("2.12", "2.13", "2.14", "2.15")
 MOST_SERIES_AT_ONCE = 2
 
 
+def release_directory(directory: str, version: str) -> Path:
+    """Where the installer of a release is unpacked."""
+    return Path(directory, "releases", version, "harbor")
+
+
 def read_record(directory: str) -> dict[str, Any]:
     """What the last installation wrote down; {} if there was none."""
     try:

@@ -23,17 +23,17 @@ REMOTE = frozenset({
 
 
 @contextmanager
-def trusted_directory(directory: Path, *, make: bool) -> Iterator[Path]:
+def trusted_directory(directory: Path, *, make: bool, owner: int = 0) -> Iterator[Path]:
     """A directory, pinned; those that are missing are made, if asked for.
 
     Raises PermissionError where another than root may write it, or exchange one above it, or where there is
-    a link on the way; FileNotFoundError where one is missing.
+    a link on the way; FileNotFoundError where one is missing. It may belong to ``owner`` instead of root.
     """
     top, *parts = directory.absolute().parts
     where = Path(top)
     with ExitStack() as opened:
         place = opened.enter_context(pinned(where))
-        _require_roots(place, where, is_last=not parts)
+        _require_trusted(place, where, owner, is_last=not parts)
         for number, part in enumerate(parts, 1):
             is_last = number == len(parts)
             where /= part
@@ -47,7 +47,7 @@ def trusted_directory(directory: Path, *, make: bool) -> Iterator[Path]:
                     raise
                 why = f"{where} is a link, or no directory: name a path without links"
                 raise PermissionError(why) from None
-            _require_roots(place, where, is_last=is_last)
+            _require_trusted(place, where, owner, is_last=is_last)
         yield place
 
 
@@ -84,13 +84,13 @@ def is_remote_mount(mount: str, mounts: str) -> bool:
     return False
 
 
-def _require_roots(place: Path, where: Path, *, is_last: bool) -> None:
+def _require_trusted(place: Path, where: Path, owner: int, *, is_last: bool) -> None:
     """Raises PermissionError where another may write, or, above the last, exchange what root has there."""
     if is_remote(place):
         return
     status = place.stat()
     why = ""
-    if status.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid(), *([owner] if is_last else [])):
         why = f"belongs to user {status.st_uid}"
     elif status.st_mode & 0o022 and (is_last or not status.st_mode & stat.S_ISVTX):
         why = "may be written by others than root"

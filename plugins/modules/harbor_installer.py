@@ -17,6 +17,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import release_directory
 from ansible_collections.clusterctl.cluster.plugins.module_utils.http_fetch import Deadline, opened, pieces
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
@@ -24,6 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
     replace_file,
     sha256_of,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import trusted_directory
 
 DOCUMENTATION = r"""
 module: harbor_installer
@@ -237,7 +239,7 @@ def main() -> None:
     )
     options = module.params
     archive, wanted_sum = Path(options["archive"]), options["sha256"].lower()
-    release = Path(options["directory"], "releases", options["version"], INSIDE)
+    release = release_directory(options["directory"], options["version"])
     mark = release / MARK
     known = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {}
     # Earlier versions did not record whether images came, and they may be removed once Docker has them.
@@ -252,6 +254,9 @@ def main() -> None:
             )
     if wanted and not module.check_mode:
         try:
+            # What lies below is run as root.
+            with trusted_directory(Path(options["directory"]), make=True):
+                pass
             if options["url"]:
                 proxies = Proxies(*(options[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
                 download(options["url"], proxies, archive)

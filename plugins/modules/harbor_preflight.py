@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pwd
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host imp
     listeners,
     published,
     read_record,
+    release_directory,
     runs,
     why_half_restored,
     why_not,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import trusted_directory
 
 DOCUMENTATION = r"""
 module: harbor_preflight
@@ -150,6 +153,18 @@ def foreign_containers(directory: str) -> list[str]:
     ]
 
 
+def exchangeable(*directories: Path) -> list[str]:
+    """Findings about directories that another than root may write or exchange: root runs what lies there."""
+    found = []
+    for directory in directories:
+        try:
+            with suppress(FileNotFoundError), trusted_directory(directory, make=False):
+                pass
+        except PermissionError as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
 def orphans(data_dir: str) -> list[str]:
     """Findings about data where nothing is installed."""
     if not any(Path(data_dir, "database").glob("*")):
@@ -208,7 +223,9 @@ def main() -> None:
     half = why_half_restored(options["directory"])
     # A restore has written data, and may have started the database, before anything is installed.
     begun = bool(record or (half and options["restoring"]))
+    release = release_directory(options["directory"], options["version"])
     errors = [
+        *exchangeable(release, Path(options["data_dir"])),
         *([half] if half and not options["restoring"] else []),
         *of_record(record, options["version"], upgrade=options["upgrade"], running=running),
         *moved(record, options["data_dir"]),
