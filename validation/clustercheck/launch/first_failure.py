@@ -91,12 +91,17 @@ def judge_group(
     is_only = (not waiting or not (may_hang or hung)) and len({outcome.node for outcome in failed}) == 1
     candidates = [*unreachable, *only_hung, *origins]
     if not candidates and is_only:
-        master = outcomes.get(0)
-        if through_first and master is not None and _may_have_left(master, failed[0]):
+        if through_first:
+            master, because = outcomes.get(0), "{} lost its connection to it"
+            left = [master] if master is not None and _may_have_left(master, failed[0]) else []
+        else:
+            left = _find_too_soon(evidence, outcomes, failed)
+            because = "it says that it succeeded, and {} lost its peers where others had not come yet"
+        if left:
             # Either of the two may have ended their connection. One that others wait with is no suspect.
             state = RankState.HUNG if waiting else RankState.LOST_PEER
-            because = f"{failed[0].node} lost its connection to it"
-            outcomes[0] = replace(master, state=state, because=because)
+            for outcome in left:
+                outcomes[outcome.rank] = replace(outcome, state=state, because=because.format(failed[0].node))
             outcomes[failed[0].rank] = replace(failed[0], state=state if waiting else failed[0].state)
         else:
             candidates = failed
@@ -196,6 +201,25 @@ def _may_have_left(master: RankOutcome, lost: RankOutcome) -> bool:
     if master.state is RankState.KILLED:
         return DISCONNECTED.search(lost.because) is not None
     return master.state is RankState.OK
+
+
+def _find_too_soon(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome], failed: Sequence[RankOutcome]
+) -> list[RankOutcome]:
+    """Who says it succeeded, where one node lost its peers at a place to which another had not come.
+
+    Nobody passes such a place alone: one of those who say so does not tell the truth.
+    """
+    lost = {outcome.rank for outcome in failed}
+    furthest = max(_counter_of(item) for item in evidence if item.rank in lost)
+    is_behind = any(
+        outcomes[item.rank].state is RankState.KILLED
+        and item.node != failed[0].node
+        and _counter_of(item) < furthest
+        for item in evidence
+    )
+    said = [o for o in outcomes.values() if o.state is RankState.OK and o.node != failed[0].node]
+    return said if is_behind else []
 
 
 def _mark_witnesses(

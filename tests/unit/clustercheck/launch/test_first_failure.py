@@ -88,6 +88,22 @@ def test_who_alone_loses_the_first_rank_is_named_with_it():
     assert first is not None and first.node == "gpu03"
 
 
+def test_who_succeeds_where_others_have_not_come_is_named_with_whose_peers_were_gone():
+    """Rank 0 serves the group's store: it may close that when it likes, and say that all was well."""
+    joining = {"progress": at("joining the group", 1, collective=True)}
+    lost = rank(1, verdict=lost_its_peers("joining the group"), end=FAILED, **joining)
+    behind = rank(2, end=TOLD, progress=at("importing paddle", 0, collective=False), arrival=1)
+    said = rank(0, verdict=GOOD, end=ENDED, progress=at("done", 7, collective=True), arrival=2)
+    outcomes, first = judge_group([said, lost, behind], False)
+    assert first is None
+    assert JobOutcome("job", outcomes, 1.0, first).suspects.keys() == {"gpu01", "gpu02"}
+    assert "gpu02 lost its peers where others had not come yet" in outcomes[0].because
+    # Where all others have come as far, it may have succeeded.
+    as_far = rank(2, end=TOLD, progress=at("training", 2, collective=False), arrival=1)
+    _, first = judge_group([said, lost, as_far], False)
+    assert first is not None and first.node == "gpu02"
+
+
 def test_a_first_rank_that_waits_until_it_is_stopped_is_named_with_whose_connection_ended():
     waiting = {"end": TOLD, "progress": at("rail 0", 4, collective=True)}
     lost = {**lost_its_peers(), "because": "MeetingError while rail 0: a peer disconnected (rank 0)"}
