@@ -63,7 +63,7 @@ def judge_group(
     """
     outcomes = {item.rank: _judge_rank(item) for item in evidence}
     timed_out = is_late and any((i.end or {}).get("killed") in TIMEOUT_REASONS for i in evidence)
-    early = _find_early(evidence, outcomes, timed_out)
+    early = _find_early(evidence, outcomes, timed_out) or _find_contradiction(evidence, outcomes)
     for item, because in early:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
     outcomes = _mark_witnesses(evidence, outcomes)
@@ -91,17 +91,12 @@ def judge_group(
     is_only = (not waiting or not (may_hang or hung)) and len({outcome.node for outcome in failed}) == 1
     candidates = [*unreachable, *only_hung, *origins]
     if not candidates and is_only:
-        if through_first:
-            master, because = outcomes.get(0), "{} lost its connection to it"
-            left = [master] if master is not None and _may_have_left(master, failed[0]) else []
-        else:
-            left = _find_too_soon(evidence, outcomes, failed)
-            because = "it says that it succeeded, and {} lost its peers where others had not come yet"
-        if left:
+        master = outcomes.get(0)
+        if through_first and master is not None and _may_have_left(master, failed[0]):
             # Either of the two may have ended their connection. One that others wait with is no suspect.
             state = RankState.HUNG if waiting else RankState.LOST_PEER
-            for outcome in left:
-                outcomes[outcome.rank] = replace(outcome, state=state, because=because.format(failed[0].node))
+            because = f"{failed[0].node} lost its connection to it"
+            outcomes[0] = replace(master, state=state, because=because)
             outcomes[failed[0].rank] = replace(failed[0], state=state if waiting else failed[0].state)
         else:
             candidates = failed
@@ -203,25 +198,6 @@ def _may_have_left(master: RankOutcome, lost: RankOutcome) -> bool:
     return master.state is RankState.OK
 
 
-def _find_too_soon(
-    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome], failed: Sequence[RankOutcome]
-) -> list[RankOutcome]:
-    """Who says it succeeded, where one node lost its peers at a place to which another had not come.
-
-    Nobody passes such a place alone: one of those who say so does not tell the truth.
-    """
-    lost = {outcome.rank for outcome in failed}
-    furthest = max(_counter_of(item) for item in evidence if item.rank in lost)
-    is_behind = any(
-        outcomes[item.rank].state is RankState.KILLED
-        and item.node != failed[0].node
-        and _counter_of(item) < furthest
-        for item in evidence
-    )
-    said = [o for o in outcomes.values() if o.state is RankState.OK and o.node != failed[0].node]
-    return said if is_behind else []
-
-
 def _mark_witnesses(
     evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
 ) -> dict[int, RankOutcome]:
@@ -265,6 +241,47 @@ def _find_early(
         return []
     because = f"it says that it succeeded, while {len(waited)} nodes waited for it"
     return [(item, because) for item in evidence if item.node not in waited]
+
+
+def _find_contradiction(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
+) -> list[tuple[RankEvidence, str]]:
+    """Ranks of which one does not tell the truth, if only one node does not.
+
+    Nobody passes a place alone: where one node lost its peers, and another had not come, no third one can
+    have succeeded. What several nodes say alike, one that lies has not made up.
+    """
+    if any(
+        outcomes[item.rank].state is RankState.UNREACHABLE
+        or (_is_origin(item, outcomes[item.rank]) and not _gave_up(item))
+        for item in evidence
+    ):
+        return []
+    lost: dict[str, int] = {}
+    for item in evidence:
+        outcome = outcomes[item.rank]
+        if outcome.state is not RankState.KILLED and _waited(item, outcome):
+            lost[item.node] = max(lost.get(item.node, 0), _counter_of(item))
+    if not lost:
+        return []
+    place = sorted(lost.values())[-WITNESSES:][0]  # where two did, if there are two: one may say any
+    there = {node for node, counter in lost.items() if counter >= place}
+    behind = {
+        item.node
+        for item in evidence
+        if outcomes[item.rank].state is RankState.KILLED and _counter_of(item) < place
+    } - there
+    done = {item.node for item in evidence if outcomes[item.rank].state is RankState.OK} - there
+    said = (
+        (there, "it lost its peers where another had not come"),
+        (behind, "it had not come where another lost its peers"),
+        (done, "it says that it succeeded"),
+    )
+    if not (there and behind and done):
+        return []
+    alone = [(nodes, what) for nodes, what in said if len(nodes) == 1]
+    lead = "this, or what another says, is not true: " if len(alone) > 1 else "this cannot be: "
+    return [(item, f"{lead}{what}") for nodes, what in alone for item in evidence if item.node in nodes]
 
 
 def _waited(item: RankEvidence, outcome: RankOutcome) -> bool:

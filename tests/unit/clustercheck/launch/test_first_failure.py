@@ -88,20 +88,51 @@ def test_who_alone_loses_the_first_rank_is_named_with_it():
     assert first is not None and first.node == "gpu03"
 
 
-def test_who_succeeds_where_others_have_not_come_is_named_with_whose_peers_were_gone():
+@pytest.mark.parametrize(
+    ("lost", "behind", "done", "suspects"),
+    [
+        (1, 1, 1, "all"),
+        (1, 2, 1, {"done0", "lost0"}),
+        (2, 1, 1, {"done0", "behind0"}),
+        (2, 3, 1, {"done0"}),
+        (2, 1, 2, {"behind0"}),
+        (1, 3, 2, {"lost0"}),
+    ],
+)
+@pytest.mark.parametrize("end", [ENDED, TOLD])
+def test_who_succeeds_where_one_lost_its_peers_and_another_had_not_come_is_named(
+    lost: int, behind: int, done: int, suspects: object, end: dict
+):
     """Rank 0 serves the group's store: it may close that when it likes, and say that all was well."""
-    joining = {"progress": at("joining the group", 1, collective=True)}
-    lost = rank(1, verdict=lost_its_peers("joining the group"), end=FAILED, **joining)
-    behind = rank(2, end=TOLD, progress=at("importing paddle", 0, collective=False), arrival=1)
+    known = {
+        "done": {"verdict": GOOD, "end": end, "progress": at("done", 7, collective=True)},
+        "lost": {"verdict": lost_its_peers(), "end": FAILED, "progress": at("joining", 1, collective=True)},
+        "behind": {"end": TOLD, "progress": at("importing paddle", 0, collective=False)},
+    }
+    counts = {"done": done, "lost": lost, "behind": behind}
+    names = [f"{kind}{n}" for kind, count in counts.items() for n in range(count)]
+    group = [
+        RankEvidence(number, name, arrival=number, **known[name.rstrip("0123456789")])
+        for number, name in enumerate(names)
+    ]
+    outcomes, first = judge_group(group, False)
+    found = JobOutcome("job", outcomes, 1.0, first).suspects.keys()
+    assert found == (set(names) if suspects == "all" else suspects)
+    assert first is None or first.node in found
+
+
+def test_who_succeeds_where_all_others_had_come_is_believed():
+    """One that still trains at that place may be why the other lost it."""
+    lost = rank(1, verdict=lost_its_peers(), end=FAILED, progress=at("joining", 1, collective=True))
+    behind = rank(2, end=TOLD, progress=at("training", 1, collective=False), arrival=1)
     said = rank(0, verdict=GOOD, end=ENDED, progress=at("done", 7, collective=True), arrival=2)
-    outcomes, first = judge_group([said, lost, behind], False)
-    assert first is None
-    assert JobOutcome("job", outcomes, 1.0, first).suspects.keys() == {"gpu01", "gpu02"}
-    assert "gpu02 lost its peers where others had not come yet" in outcomes[0].because
-    # Where all others have come as far, it may have succeeded.
-    as_far = rank(2, end=TOLD, progress=at("training", 2, collective=False), arrival=1)
-    _, first = judge_group([said, lost, as_far], False)
+    _, first = judge_group([said, lost, behind], False)
     assert first is not None and first.node == "gpu02"
+    # A crash explains all of it.
+    crashed = rank(3, end={**ENDED, "exit_code": -11}, progress=at("joining", 0, collective=False), arrival=3)
+    late = rank(2, end=TOLD, progress=at("importing", 0, collective=False), arrival=1)
+    _, first = judge_group([said, lost, late, crashed], False)
+    assert first is not None and first.node == "gpu04"
 
 
 def test_a_first_rank_that_waits_until_it_is_stopped_is_named_with_whose_connection_ended():
