@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,7 @@ DISPLAY_MANAGER = "display-manager"
 # Its services of PAM, which logind has of a session that it opened: no user names his session's.
 DISPLAY_LOGINS = ("gdm*", "sddm*", "lightdm*", "lxdm*", "xdm", "wdm", "slim", "ly", "greetd", "kde*")
 NAME_LENGTH = 15  # of a process, to the kernel
+GPU_DEVICE = re.compile(r"/dev/nvidia(\d|-uvm|ctl|-caps|-modeset)")
 PROCESS_ID = re.compile(r"\s*[0-9]{1,10}\s*")
 
 
@@ -99,15 +102,23 @@ def device_holders(root: Path) -> dict[int, str]:
     except OSError:
         return holders
     for pid in pids:
-        try:
-            links = [str(link.readlink()) for link in (proc / str(pid) / "fd").iterdir()]
-        except OSError:  # it has ended, or is not ours to see
-            continue
-        if any(re.match(r"/dev/nvidia(\d|-uvm|ctl|-caps|-modeset)", link) for link in links):
+        if any(link.startswith("/dev/nvidia") and GPU_DEVICE.match(link) for link in _open_files(proc, pid)):
             name = read_text(proc / str(pid) / "comm")
             if not name.startswith(DAEMONS) and _unit(root, pid) not in UNITS:
                 holders[pid] = name
     return holders
+
+
+def _open_files(proc: Path, pid: int) -> Iterator[str]:
+    """What a process has open; without what it closes meanwhile. As strings: a user may have millions."""
+    descriptors = f"{proc}/{pid}/fd"
+    try:
+        numbers = os.listdir(descriptors)  # noqa: PTH208
+    except OSError:  # it has ended, or is not ours to see
+        return
+    for number in numbers:
+        with suppress(OSError):
+            yield os.readlink(f"{descriptors}/{number}")  # noqa: PTH115
 
 
 def _unit(root: Path, pid: int) -> str:

@@ -21,13 +21,14 @@ def living_jobs(proc: Path = Path("/proc")) -> set[str]:
         if not entry.name.isdigit():
             continue
         try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
-            if not any(b"async_wrapper" in argument for argument in arguments[:4]):
-                continue
+            # A user can have whoever reads the command line of a process of his wait without end.
             if not is_of(entry, os.getuid()):
                 continue
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has just ended
+        if not any(b"async_wrapper" in argument for argument in arguments[:4]):
+            continue
         found.update(a.decode(errors="replace") for a in arguments if a[:1] == b"j" and a[1:].isdigit())
     return found
 

@@ -18,11 +18,13 @@ def is_of(process: Path, user: int) -> bool:
     """
     lines = (process / "status").read_bytes().splitlines()
     real = next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
+    if real != user:  # whose program may lie where nobody answers
+        return False
     try:
         is_setuid = bool((process / "exe").stat().st_mode & stat.S_ISUID)
     except FileNotFoundError:  # of the kernel
         is_setuid = False
-    return real == user and not is_setuid and _namespace(process) == _namespace(process.parent / "self")
+    return not is_setuid and _namespace(process) == _namespace(process.parent / "self")
 
 
 def _namespace(process: Path) -> int | None:

@@ -59,6 +59,10 @@ KINDS: tuple[Kind, ...] = (
         remedy="Set harbor_certificate to a matching certificate, or to none for one that clusterctl issues.",
     ),
     Kind(
+        code="registry.data-directory",
+        remedy="Look at what the message names on {host}; make it root's, or set registry_data_dir anew.",
+    ),
+    Kind(
         code=ssh_failures.KEY_UNKNOWN,
         says=ssh_failures.patterns_of(ssh_failures.KEY_UNKNOWN),
         remedy="Check the host's key and pin it: clusterctl hosts scan.",

@@ -30,7 +30,8 @@ else:  # on a node they are single files, not a package
 MODEL = "resnet50"
 MEMORY = "/dev/shm"  # noqa: S108 - where workers put batches, too
 PREFIX = ".clusterctl-loading-"
-NAMES = r"\d{1,9}"  # of the files in it
+NAME = "clusterctl.{}.sample"  # of a file in it, of its number: none that another data set has
+NAMES = NAME.replace(".", r"\.").format(r"\d{1,9}")
 MAX_SAMPLE = 1 << 26  # bytes; a picture of 224 by 224 has 150 kB
 NUMBER_BYTES, CHECKSUM_BYTES = 8, 4
 
@@ -150,11 +151,11 @@ def write_samples(own: scratch.Scratch, count: int, picture_bytes: int) -> None:
     """Each a file: its number, a random picture, and the checksum of both."""
     for number in range(count):
         content = number.to_bytes(NUMBER_BYTES, "little") + os.urandom(picture_bytes)
-        with open(own.create(str(number)), "wb") as file:  # noqa: PTH123 - a descriptor
+        with open(own.create(NAME.format(number)), "wb") as file:  # noqa: PTH123 - a descriptor
             file.write(content + zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little"))
     os.sync()  # once: thousands of fsync take minutes, and what is not written stays in the page cache
     for number in range(count):
-        file_number = os.open(str(number), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=own.directory)
+        file_number = os.open(NAME.format(number), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=own.directory)
         os.posix_fadvise(file_number, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file_number)
 
@@ -163,7 +164,7 @@ def read_sample(directory: Path, number: int) -> tuple[bytes, bool]:
     """The picture's bytes, and whether they are as they were written."""
     # Who else writes to shared storage can exchange any name there.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(directory / str(number), flags), "rb") as file:  # noqa: PTH123 - a descriptor
+    with open(os.open(directory / NAME.format(number), flags), "rb") as file:  # noqa: PTH123 - a descriptor
         content = file.read(MAX_SAMPLE)
     told, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
     right = (

@@ -345,7 +345,8 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
         (directory / name).write_bytes(base64.b64decode(text))
     arguments = ["run", "-d", "--name", request["name"], "--user", "0:0"]
-    arguments += ["--network", "host", "--ipc", "host"]
+    # Shared memory as large as the host's, and its own: what a killed rank leaves there ends with it.
+    arguments += ["--network", "host", "--ipc", "private", "--shm-size", str(shared_memory_bytes())]
     arguments += ["--oom-score-adj", "1000"]  # where memory ends, the job does, and nothing of the node's own
     arguments += ["--ulimit", f"memlock={request['memlock']}:{request['memlock']}"]
     arguments += ["-v", f"{directory}:{directory}", "-w", str(directory)]
@@ -360,6 +361,16 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     arguments += ["-c", FIND_PYTHON, limit, str(directory / "supervise.py"), str(directory)]
     container = docker(arguments, 90)
     return {"container": container.splitlines()[-1]}
+
+
+def shared_memory_bytes(path: str = "/dev/shm") -> int:  # noqa: S108 - looked at, not used
+    """The size of the host's shared memory; of none, or one without a limit, Linux's default."""
+    half_of_memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return half_of_memory
+    return found.f_blocks * found.f_frsize or half_of_memory
 
 
 def wait(request: dict[str, Any]) -> dict[str, Any]:

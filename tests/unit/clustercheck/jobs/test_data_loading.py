@@ -27,7 +27,9 @@ def own(tmp_path: Path) -> Iterator[scratch.Scratch]:
 
 def test_samples_are_read_back_as_they_were_written(own: scratch.Scratch) -> None:
     program.write_samples(own, 3, 12)
-    assert sorted(path.name for path in own.path.iterdir()) == ["0", "1", "2"]
+    assert sorted(path.name for path in own.path.iterdir()) == [
+        f"clusterctl.{number}.sample" for number in range(3)
+    ]
     contents = {program.read_sample(own.path, number) for number in range(3)}
     assert len(contents) == 3
     assert all(len(content) == 12 and right for content, right in contents)
@@ -36,11 +38,12 @@ def test_samples_are_read_back_as_they_were_written(own: scratch.Scratch) -> Non
 def test_another_byte_and_another_file_are_noticed(own: scratch.Scratch) -> None:
     directory = own.path
     program.write_samples(own, 2, 12)
-    content = bytearray((directory / "0").read_bytes())
+    first, second = (directory / program.NAME.format(number) for number in range(2))
+    content = bytearray(first.read_bytes())
     content[9] ^= 1
-    (directory / "0").write_bytes(content)
+    first.write_bytes(content)
     assert program.read_sample(directory, 0)[1] is False
-    (directory / "0").write_bytes((directory / "1").read_bytes())
+    first.write_bytes(second.read_bytes())
     assert program.read_sample(directory, 0)[1] is False
     assert program.read_sample(directory, 1)[1] is True
 
@@ -64,7 +67,7 @@ def test_a_ranks_directory_is_its_own_and_is_removed_whatever_happens(tmp_path: 
     prefix = f"{program.PREFIX}{socket.gethostname()}-3"
     left = tmp_path / f"{prefix}-0123456789abcdef"
     left.mkdir(mode=0o700)
-    (left / "0").touch()
+    (left / program.NAME.format(0)).touch()
     (tmp_path / "of others").touch()
     with pytest.raises(ValueError, match="stop"), program._prepare(world(), str(tmp_path), CHOSEN) as found:
         directory, unable = found

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,7 +81,8 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
     for pair in (
         ["--network", "host"],
-        ["--ipc", "host"],
+        ["--ipc", "private"],
+        ["--shm-size", str(on_node.shared_memory_bytes())],
         ["--oom-score-adj", "1000"],
         ["--ulimit", "memlock=-1:-1"],
         ["--gpus", "all"],
@@ -89,6 +91,15 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
         assert any(call[i : i + 2] == pair for i in range(len(call))), pair
     assert call[-3:] == ["75", str(directory / "supervise.py"), str(directory)]
     assert "--device" not in call
+
+
+def test_a_job_has_as_much_shared_memory_as_its_host(monkeypatch, tmp_path):
+    size = os.statvfs("/dev/shm")
+    assert on_node.shared_memory_bytes() == size.f_blocks * size.f_frsize > 0
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    assert on_node.shared_memory_bytes(str(tmp_path / "none")) == half
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=0, f_frsize=4096))
+    assert on_node.shared_memory_bytes() == half  # of no limit
 
 
 def test_infiniband_devices_of_the_node_go_into_the_container(docker, capsys):

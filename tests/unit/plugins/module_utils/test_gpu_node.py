@@ -153,6 +153,12 @@ def holder(
     (root / f"proc/{pid}/fd/3").symlink_to(device)
 
 
+def test_a_file_that_a_process_closes_meanwhile_hides_no_gpu_of_it(tmp_path: Path) -> None:
+    holder(tmp_path, 20, "python3", "/dev/nvidia0")
+    (tmp_path / "proc/20/fd/1").touch()  # readlink() fails, as of what is gone
+    assert gpu_busy.device_holders(tmp_path) == {20: "python3"}
+
+
 @pytest.mark.parametrize(
     ("top", "cgroup", "unit"),
     [

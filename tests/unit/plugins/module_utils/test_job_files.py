@@ -36,3 +36,26 @@ def test_processes_of_others_and_of_containers_do_not_count(
     assert job_files.living_jobs(tmp_path) == {"j1"}
     monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
     assert job_files.living_jobs(tmp_path) == {"j2"}
+
+
+def test_nothing_is_read_of_others_that_they_can_have_last_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line lies in the memory of the process, its program on any file system."""
+    process(tmp_path, 1, 0)
+    process(tmp_path, 2, SOMEBODY)
+    (tmp_path / "self").symlink_to(tmp_path / "1")
+    read_bytes, stat = Path.read_bytes, Path.stat
+
+    def reading(path: Path) -> bytes:
+        assert path != tmp_path / "2/cmdline"
+        return read_bytes(path)
+
+    def looking(path: Path, **options: bool) -> os.stat_result:
+        assert path != tmp_path / "2/exe"
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    monkeypatch.setattr(Path, "stat", looking)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert job_files.living_jobs(tmp_path) == {"j1"}
