@@ -82,6 +82,7 @@ class SmiLog:
         return {gpu.address: gpu for gpu in self.gpus}
 
 
+@lru_cache(maxsize=16)  # a self-test judges the same nodes again and again
 def parse_smi(text: str) -> SmiLog:
     """Read the XML that `nvidia-smi -q -x` prints.
 
