@@ -66,7 +66,7 @@ def _structural(data: bytes, chosen: random.Random) -> bytes:
     try:
         document = json.loads(data)
         found = list(places(document))
-    except (ValueError, RecursionError):  # not JSON, or by now too deep
+    except (ValueError, RecursionError, MemoryError):  # not JSON, or by now too deep or too large
         return _bytewise(data, chosen)
     if not found:
         return json.dumps(_other(chosen)).encode(errors="surrogatepass")
