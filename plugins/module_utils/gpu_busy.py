@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of
 
 # (exit code, standard output); 127 if there is no such program, 124 where it did not end in time.
 Run = Callable[[list[str]], tuple[int, str]]
@@ -174,24 +175,20 @@ def _holder_of(root: Path, pid: int, name: str, ignored: Sequence[str]) -> Holde
     return None
 
 
-def _users_of(root: Path, pid: int) -> list[str]:
-    """A process's user ids; the owner of /proc/PID says less."""
-    lines = read_text(root / "proc" / str(pid) / "status").splitlines()
-    return next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
-
-
 def _is_roots(root: Path, pid: int) -> bool:
-    return _users_of(root, pid) == ["0"] * 4
+    try:
+        return is_of(root / "proc" / str(pid), 0)
+    except OSError:  # it has ended
+        return False
 
 
 def _has_desktop(root: Path, pid: int) -> bool:
     """Whether its user is logged in by a display manager."""
+    status = read_text(root / "proc" / str(pid) / "status").splitlines()
+    user = next((line.split()[1] for line in status if line.startswith("Uid:")), "")
     sessions = (root / "run/systemd/sessions").glob("*")
     known = [dict(line.partition("=")[::2] for line in read_text(one).splitlines()) for one in sessions]
-    return any(
-        one.get("UID") in _users_of(root, pid)[:1] and _fits(one.get("SERVICE", ""), DISPLAY_LOGINS)
-        for one in known
-    )
+    return any(one.get("UID") == user and _fits(one.get("SERVICE", ""), DISPLAY_LOGINS) for one in known)
 
 
 def sort_users(
