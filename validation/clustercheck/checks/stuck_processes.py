@@ -23,11 +23,9 @@ REAP = (
     "use no memory, only numbers of processes."
 )
 BY_ITS_USER = (
-    "It waits for another process, of its user's own file system (FUSE) or memory (userfaultfd): ask that "
-    "user, or end that one."
+    "It may wait for a process of its own user, who provides its files (FUSE) or its memory (userfaultfd): "
+    "ask that user, or end that one. Otherwise no signal ends it: fix what it waits for, or reboot."
 )
-# Where a process waits as long as another one pleases, which may be of the same user: names of the kernel.
-OF_PROCESSES = ("request_wait_answer", "fuse_", "handle_userfault")
 KERNEL = (
     "Read `journalctl -k` for what the thread waits on (a disk, an adapter, a file server); a driver from "
     "outside the kernel may do so always."
@@ -42,7 +40,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the processes that do not get on are not reported as they should be")
     if isinstance(looked, bool) or not isinstance(looked, (int, float)):
         raise CannotReadError("how long processes were looked at is not reported")
-    by_users = [each for each in found if _is_by_its_user(each)]
+    by_users = [each for each in found if each.get("by_user")]
     asleep = [each for each in found if each["state"] == "D" and each not in by_users]
     threads = [each for each in asleep if each.get("kernel")]
     own = [each for each in asleep if not each.get("kernel")]
@@ -50,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     with_gpu = [each for each in own + zombies if each.get("has_gpu")]
     more = {"processes": [_named(each) for each in found], "omitted": part.get("omitted")}
     counts = {"stuck": len(own), "kernel threads": len(threads), "zombies": len(zombies)}
-    counts["waiting for other processes"] = len(by_users)
+    counts["that their users may keep waiting"] = len(by_users)
     measured = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     seconds = f"all of {looked:g} s"
     if with_gpu:
@@ -63,7 +61,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"threads of the kernel in uninterruptible sleep for {seconds}: {_some(threads)}"
         return warned(because, measured, "none", remedy=KERNEL, evidence=more)
     if by_users:
-        because = f"waiting for processes of users for {seconds}: {_some(by_users)}"
+        because = f"asleep for {seconds}, maybe by its user's doing: {_some(by_users)}"
         return warned(because, measured, "none", remedy=BY_ITS_USER, evidence=more)
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
@@ -73,12 +71,6 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _is_known(each: Any) -> bool:
     return isinstance(each, Mapping) and each.get("state") in ("D", "Z") and isinstance(each.get("pid"), int)
-
-
-def _is_by_its_user(each: Mapping[str, Any]) -> bool:
-    """Whether any user can have this last as long as he likes."""
-    owner = each.get("owner", 0)
-    return isinstance(owner, int) and owner > 0 and _text(each.get("waits_in")).startswith(OF_PROCESSES)
 
 
 def _some(found: Sequence[Mapping[str, Any]]) -> str:
@@ -119,7 +111,8 @@ CHECK = Check(
     "has ended, are left out",
     requires="nothing",
     expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, threads of the "
-    "kernel, and users' processes that wait for FUSE or userfaultfd, are a warning",
+    "kernel, and processes that their users may keep waiting (their own FUSE, userfaultfd, user namespaces), "
+    "are a warning",
     remedy=(
         "No signal ends such a process: fix what it waits for (a file server that does not answer: see "
         "`mount` and `journalctl -k`; a disk: `dmesg`), else reboot the drained node."
@@ -140,7 +133,7 @@ CHECK = Check(
         SeededFault("zombie", _found("gpu02", zombie()), Subject("gpu02"), Verdict.WARNING),
         SeededFault(
             "file-system-of-a-user",
-            _found("gpu02", asleep(waits_in="request_wait_answer", owner=1000)),
+            _found("gpu02", asleep(waits_in="request_wait_answer", by_user=True)),
             Subject("gpu02"),
             Verdict.WARNING,
         ),

@@ -65,7 +65,7 @@ def state(path: str) -> tuple[str, ...]:
         return ()
     if stat[0] == "Z" and not has_ended(path):
         return ()
-    if stat[0] == "D" and (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
+    if stat[0] == "D" and waits_as_it_likes(path):
         return ()
     switches = [line for line in (read(path + "/status") or "").splitlines() if "ctxt_switches" in line]
     return (stat[0], stat[19], *switches)
@@ -75,8 +75,18 @@ def has_ended(path: str) -> bool:
     """Whether a thread that has ended is a process that has: not where others of its threads go on."""
     place, thread = os.path.split(path)
     others = (f"{place}/{tid}" for tid in listing(place) if tid != thread)
-    is_first = thread == path.split("/")[-3]
-    return is_first and not any(fields(other)[:1] not in ([], ["D"], ["Z"], ["X"]) for other in others)
+    return thread == path.split("/")[-3] and not any(map(goes_on, others))
+
+
+def goes_on(path: str) -> bool:
+    """Whether a thread still lives, and can be ended."""
+    now = fields(path)[:1]
+    return now not in ([], ["Z"], ["X"]) and (now != ["D"] or waits_as_it_likes(path))
+
+
+def waits_as_it_likes(path: str) -> bool:
+    """Whether a thread is only asleep like one that is stuck."""
+    return (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK))
 
 
 def described(path: str, root: str) -> dict[str, Any]:
@@ -94,11 +104,25 @@ def described(path: str, root: str) -> dict[str, Any]:
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
         "waits_in": read(waiting + "/wchan") or "",
-        "owner": int(owner[1]) if owner else 0,
+        "by_user": bool(owner and int(owner[1])) and may_wait_for_its_user(waiting, owner[1], root),
         "has_gpu": any(has_gpu(thread) for thread in living[:64]),
         "threads": len(living),
         "parent": {"pid": int(parent or 0), "name": read(f"{root}/{parent}/comm") or ""},
     }
+
+
+def may_wait_for_its_user(path: str, owner: str, root: str) -> bool:
+    """Whether a user may have a process of his wait as long as he likes: for memory or files that another
+    process of his provides (userfaultfd; FUSE, also in a user namespace of his own)."""
+    if (read(path + "/wchan") or "").startswith("handle_userfault"):
+        return True
+    try:
+        if os.readlink(path + "/ns/user") != os.readlink(root + "/self/ns/user"):  # noqa: PTH115
+            return True
+    except OSError:
+        pass
+    mounts = (read(path + "/mountinfo") or "").splitlines()
+    return any(f"user_id={owner}," in line and " - fuse" in line for line in mounts)
 
 
 def has_gpu(path: str) -> bool:
