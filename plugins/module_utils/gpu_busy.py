@@ -54,7 +54,21 @@ MONITORS = (
 DISPLAYS = ("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "cinnamon", "xfwm4")
 DISPLAY_MANAGER = "display-manager"
 # Its services of PAM, which logind has of a session that it opened: no user names his session's.
-DISPLAY_LOGINS = ("gdm*", "sddm*", "lightdm*", "lxdm*", "xdm", "wdm", "slim", "ly", "greetd", "kde*")
+DISPLAY_LOGINS = (
+    "gdm*",
+    "sddm*",
+    "lightdm*",
+    "lxdm*",
+    "xdm",
+    "wdm",
+    "slim",
+    "ly",
+    "greetd",
+    "kde*",
+    "nodm",
+    "plasma*",
+    "cosmic*",
+)
 NAME_LENGTH = 15  # of a process, to the kernel
 GPU_DEVICE = re.compile(r"/dev/nvidia(\d|-uvm|ctl|-caps|-modeset)")
 PROCESS_ID = re.compile(r"\s*[0-9]{1,10}\s*")

@@ -21,14 +21,18 @@ REMOTE = frozenset({
     "smb3", "virtiofs", "wekafs",
 })  # fmt: skip
 
+MOST_LINKS = 40  # of a path, as for Linux
+
 
 @contextmanager
-def trusted_directory(directory: Path, *, make: bool, owner: int = 0) -> Iterator[Path]:
+def trusted_directory(directory: Path, *, make: bool, owner: int = 0, follow: bool = False) -> Iterator[Path]:
     """A directory, pinned; those that are missing are made, if asked for.
 
     Raises PermissionError where another than root may write it, or exchange one above it, or where there is
     a link on the way; FileNotFoundError where one is missing. It may belong to ``owner`` instead of root.
+    ``follow``: a link that root made where nobody else can exchange it is followed.
     """
+    directory = _without_links(directory) if follow else directory
     top, *parts = directory.absolute().parts
     where = Path(top)
     with ExitStack() as opened:
@@ -39,7 +43,9 @@ def trusted_directory(directory: Path, *, make: bool, owner: int = 0) -> Iterato
             where /= part
             if make:
                 with suppress(FileExistsError):
-                    (place / part).mkdir(0o700 if is_last else 0o755)
+                    (place / part).mkdir(0o700)
+                    if not is_last:  # whatever the umask is: services go through it
+                        (place / part).chmod(0o755)
             try:
                 place = opened.enter_context(pinned(place / part))
             except OSError as error:
@@ -82,6 +88,23 @@ def is_remote_mount(mount: str, mounts: str) -> bool:
             is_fuse = kind == "fuse" or kind.startswith("fuse.")
             return kind in REMOTE or (is_fuse and "user_id=0" in options.split(","))
     return False
+
+
+def _without_links(directory: Path) -> Path:
+    """The path without root's links, as far as it is there; those of others stay, to be refused.
+
+    Raises PermissionError where another could exchange such a link.
+    """
+    where, left, followed = Path(directory.absolute().anchor), list(directory.absolute().parts[1:]), 0
+    while left:
+        where /= left.pop(0)
+        with suppress(FileNotFoundError):
+            if where.is_symlink() and where.lstat().st_uid in (0, os.geteuid()) and followed < MOST_LINKS:
+                with trusted_directory(where.parent, make=False):
+                    followed += 1
+                target = where.parent / where.readlink()
+                where, left = Path(target.anchor), [*target.parts[1:], *left]
+    return Path(os.path.normpath(where))
 
 
 def _require_trusted(place: Path, where: Path, owner: int, *, is_last: bool) -> None:

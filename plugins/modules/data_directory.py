@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -44,6 +45,10 @@ code:
 """
 
 
+# docker/registry/v2/repositories, and what is in it; below, honest registries have millions of files.
+LEVELS = 5
+
+
 def account(name: str) -> int:
     """An account's number; root's where there is no such account yet."""
     try:
@@ -56,17 +61,31 @@ def provide(directory: Path, owner: int, *, make: bool) -> bool:
     """Whether it was missing; made then, if asked for. Raises PermissionError where it is not trusted."""
     missing = not os.path.lexists(directory)
     try:
-        with trusted_directory(directory, make=make, owner=owner) as place:
-            for entry in os.scandir(place):
-                of = entry.stat(follow_symlinks=False).st_uid
-                if of not in (0, os.geteuid(), owner) and not is_remote(place):
-                    raise PermissionError(
-                        f"{directory / entry.name} belongs to user {of}, who can read and exchange what the "
-                        "service keeps there: move it away, or name another directory"
-                    )
+        with trusted_directory(directory, make=make, owner=owner, follow=True) as place:
+            if not is_remote(place) and (found := first_of_others(place, {0, os.geteuid(), owner})):
+                raise PermissionError(
+                    f"{directory / found} may be written by another account, which can read and "
+                    "exchange what the service keeps there"
+                )
     except FileNotFoundError:
         missing = True
     return missing
+
+
+def first_of_others(place: Path, owners: set[int]) -> str:
+    """The first entry of another's, or that others may write, in the upper levels; empty where none is.
+
+    Who made a directory further up can put whatever he likes further down.
+    """
+    for above, directories, files in os.walk(place):
+        within = Path(above).relative_to(place)
+        for name in sorted((*directories, *files)):
+            status = Path(above, name).lstat()
+            if status.st_uid not in owners or (status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)):
+                return str(within / name)
+        if len(within.parts) + 2 > LEVELS:
+            directories.clear()
+    return ""
 
 
 def main() -> None:
@@ -80,7 +99,12 @@ def main() -> None:
             Path(module.params["path"]), account(module.params["owner"]), make=not module.check_mode
         )
     except OSError as error:
-        module.fail_json(msg=f"{error}.", code="registry.data-directory")
+        path, owner = module.params["path"], module.params["owner"]
+        module.fail_json(
+            msg=f"{error}. See what lies there; what is to stay: `chown -R {owner}: {path}` and "
+            f"`chmod -R go-w {path}`.",
+            code="registry.data-directory",
+        )
     module.exit_json(changed=changed)
 
 

@@ -255,7 +255,7 @@ def main() -> None:
     if wanted and not module.check_mode:
         try:
             # What lies below is run as root.
-            with trusted_directory(Path(options["directory"]), make=True):
+            with trusted_directory(Path(options["directory"]), make=True, follow=True):
                 pass
             if options["url"]:
                 proxies = Proxies(*(options[name] for name in ("http_proxy", "https_proxy", "no_proxy")))

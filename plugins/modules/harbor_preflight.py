@@ -158,9 +158,9 @@ def exchangeable(*directories: Path) -> list[str]:
     found = []
     for directory in directories:
         try:
-            with suppress(FileNotFoundError), trusted_directory(directory, make=False):
+            with suppress(FileNotFoundError), trusted_directory(directory, make=False, follow=True):
                 pass
-        except PermissionError as error:
+        except OSError as error:
             found.append(str(error))
     return list(dict.fromkeys(found))
 
@@ -225,7 +225,7 @@ def main() -> None:
     begun = bool(record or (half and options["restoring"]))
     release = release_directory(options["directory"], options["version"])
     errors = [
-        *exchangeable(release, Path(options["data_dir"])),
+        *exchangeable(Path(options["directory"]), release, Path(options["data_dir"])),
         *([half] if half and not options["restoring"] else []),
         *of_record(record, options["version"], upgrade=options["upgrade"], running=running),
         *moved(record, options["data_dir"]),

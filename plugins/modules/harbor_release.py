@@ -40,6 +40,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_migratio
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_steps import Found, steps
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import show
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import trusted_directory
 
 DOCUMENTATION = r"""
 module: harbor_release
@@ -212,6 +213,11 @@ def install(module: AnsibleModule, found: Found) -> None:
         place = Path(str(record["release"]))
         if (place / "docker-compose.yml").is_file():
             stop_before(module, place, record)
+    try:  # the installer would take what another made meanwhile
+        with trusted_directory(Path(options["data_dir"]), make=True, follow=True):
+            pass
+    except OSError as error:
+        module.fail_json(msg=f"Harbor was not installed: {error}", code="harbor.refused")
     # Only now: until here a boot brings up what was there before.
     put_unit(module)
     state = {name: options[name] for name in ("version", "release", "trivy", "data_dir")}

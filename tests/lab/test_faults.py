@@ -36,10 +36,11 @@ SEED = os.environ.get("CLUSTERCTL_FAULT_SEED") or f"{datetime.datetime.now(datet
 SAMPLE = 2  # two families a day
 POWER_CYCLED = 4  # of each family one, in place at once
 CLEAN_RUNS = int(os.environ.get("CLUSTERCTL_CLEAN_RUNS", "50"))
-# These cannot be put in place next to others on one node, or nothing can next to them.
+# These cannot be put in place next to others on one node, or nothing can next to them: what waits for
+# userfaultfd (process-stuck) cannot be frozen, as a node that hangs is.
 NOT_BESIDE_OTHERS = (
     "fabricmanager-stopped", "pair-slow", "disk-read-only", "node-down", "node-hung", "registry-down",
-    "persistence-off", "mount-gone",
+    "persistence-off", "mount-gone", "process-stuck",
 )  # fmt: skip
 
 

@@ -71,5 +71,7 @@ def _place() -> Path:
 
 def _runs_programs(place: Path) -> bool:
     with suppress(OSError):
-        return os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC
+        is_ours = place == TMP or place.stat().st_uid == os.geteuid()  # not after `su`, or `sudo -E`
+        may_write = os.access(place, os.W_OK | os.X_OK)
+        return is_ours and may_write and not os.statvfs(place).f_flag & os.ST_NOEXEC
     return False

@@ -60,7 +60,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="registry.data-directory",
-        remedy="Look at what the message names on {host}; make it root's, or set registry_data_dir anew.",
+        remedy="Do what the message says on {host}, or set registry_data_dir to another directory.",
     ),
     Kind(
         code=ssh_failures.KEY_UNKNOWN,

@@ -22,6 +22,8 @@ GAVE_UP = re.compile(
 )
 # What a rank says of a peer that is gone, and not just silent.
 DISCONNECTED = re.compile(r"disconnected|connection (closed|reset)|broken pipe", re.I)
+# What one rank passes without the others.
+ONE_TO_MANY = re.compile(r"broadcast", re.I)
 WITNESSES = 2  # nodes: what only one says of how far it came decides nothing for the others
 ENDED_THEMSELVES = (RankState.FAILED, RankState.CRASHED, RankState.LOST_PEER)
 TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that hung
@@ -63,7 +65,9 @@ def judge_group(
     """
     outcomes = {item.rank: _judge_rank(item) for item in evidence}
     timed_out = is_late and any((i.end or {}).get("killed") in TIMEOUT_REASONS for i in evidence)
-    early = _find_early(evidence, outcomes, timed_out) or _find_contradiction(evidence, outcomes)
+    early = _find_early(evidence, outcomes, timed_out)
+    if not early and not timed_out:
+        early = _find_contradiction(evidence, outcomes)
     for item, because in early:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
     outcomes = _mark_witnesses(evidence, outcomes)
@@ -251,37 +255,56 @@ def _find_contradiction(
     Nobody passes a place alone: where one node lost its peers, and another had not come, no third one can
     have succeeded. What several nodes say alike, one that lies has not made up.
     """
-    if any(
-        outcomes[item.rank].state is RankState.UNREACHABLE
-        or (_is_origin(item, outcomes[item.rank]) and not _gave_up(item))
-        for item in evidence
-    ):
+    if any(_explains(item, outcomes[item.rank]) for item in evidence):
         return []
+    lost, behind, done = _sort_by_place(evidence, outcomes)
+    said = (
+        (lost, "it lost its peers where another had not come"),
+        (behind, "it had not come where another lost its peers"),
+        (done, "it says that it succeeded"),
+    )
+    if not (lost and behind and done):
+        return []
+    alone = [(nodes, what) for nodes, what in said if len(nodes) == 1]
+    lead = "this, or what another says, is not true: " if len(alone) > 1 else "this cannot be: "
+    return [(item, f"{lead}{what}") for nodes, what in alone for item in evidence if item.node in nodes]
+
+
+def _explains(item: RankEvidence, outcome: RankOutcome) -> bool:
+    """Whether a rank is why others lost their peers, whatever they say."""
+    if outcome.state is RankState.KILLED:
+        return (item.end or {}).get("state") in STUCK_STATES
+    return outcome.state is RankState.UNREACHABLE or (_is_origin(item, outcome) and not _gave_up(item))
+
+
+def _sort_by_place(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
+) -> tuple[set[str], set[str], set[str]]:
+    """Nodes that lost their peers at the furthest place, that had not come there, and that succeeded."""
     lost: dict[str, int] = {}
+    done: dict[str, int] = {}
     for item in evidence:
-        outcome = outcomes[item.rank]
-        if outcome.state is not RankState.KILLED and _waited(item, outcome):
+        outcome, has_verdict = outcomes[item.rank], "phase" not in (item.verdict or {"phase": ""})
+        if outcome.state is RankState.OK:
+            done[item.node] = _counter_of(item)
+        elif (
+            outcome.state is not RankState.KILLED
+            and _waited(item, outcome)
+            and not has_verdict  # it lost them at the end, where who has succeeded waits
+            and not ONE_TO_MANY.search(str((item.verdict or item.progress or {}).get("phase")))
+        ):
             lost[item.node] = max(lost.get(item.node, 0), _counter_of(item))
-    if not lost:
-        return []
-    place = sorted(lost.values())[-WITNESSES:][0]  # where two did, if there are two: one may say any
+    # Where two came, if there are two: one may say anything. Who succeeded waited once more, at the end.
+    place = min(sorted(lost.values())[-WITNESSES:], default=0)
+    if len(done) >= WITNESSES:
+        place = min(place, sorted(done.values())[-WITNESSES] - 1)
     there = {node for node, counter in lost.items() if counter >= place}
     behind = {
         item.node
         for item in evidence
         if outcomes[item.rank].state is RankState.KILLED and _counter_of(item) < place
-    } - there
-    done = {item.node for item in evidence if outcomes[item.rank].state is RankState.OK} - there
-    said = (
-        (there, "it lost its peers where another had not come"),
-        (behind, "it had not come where another lost its peers"),
-        (done, "it says that it succeeded"),
-    )
-    if not (there and behind and done):
-        return []
-    alone = [(nodes, what) for nodes, what in said if len(nodes) == 1]
-    lead = "this, or what another says, is not true: " if len(alone) > 1 else "this cannot be: "
-    return [(item, f"{lead}{what}") for nodes, what in alone for item in evidence if item.node in nodes]
+    }
+    return there, behind - there, done.keys() - there
 
 
 def _waited(item: RankEvidence, outcome: RankOutcome) -> bool:

@@ -23,6 +23,8 @@ KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 GPU_FILE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 # Where a frozen cgroup keeps its processes: somebody has paused a container, which is no fault.
 FROZEN = ("__refrigerator", "refrigerator", "do_freezer_trap")
+# Of cgroups v1: since Linux 6.1 a task is frozen in the place where it sleeps [Linux, kernel/freezer.c].
+FREEZER = "/sys/fs/cgroup/freezer"
 # Where the parent of a vfork() waits for its child, as long as that pleases: by kernel's version.
 VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 
@@ -86,7 +88,15 @@ def goes_on(path: str) -> bool:
 
 def waits_as_it_likes(path: str) -> bool:
     """Whether a thread is only asleep like one that is stuck."""
-    return (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK))
+    if (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
+        return True
+    groups = [line.split(":", 2) for line in (read(path + "/cgroup") or "").splitlines()]
+    return any(
+        "freezer" in group[1].split(",")
+        and read(f"{FREEZER}{group[2]}/freezer.state") in ("FROZEN", "FREEZING")
+        for group in groups
+        if len(group) == 3
+    )
 
 
 def described(path: str, root: str) -> dict[str, Any]:
@@ -97,14 +107,15 @@ def described(path: str, root: str) -> dict[str, Any]:
     living = [f"{root}/{pid}/task/{tid}" for tid in listing(f"{root}/{pid}/task")]
     # What keeps a process that has ended is a thread of it that cannot.
     waiting = [path, *(each for each in living if fields(each)[:1] == ["D"])][-1]
-    owner = re.search(r"^Uid:\s+(\d+)", read(path + "/status") or "", re.MULTILINE)
+    user = re.search(r"^Uid:\s+(\d+)", read(path + "/status") or "", re.MULTILINE)
+    owner = user[1] if user else "0"
     return {
         "pid": int(pid),
         "name": read(path + "/comm") or "",
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
         "waits_in": read(waiting + "/wchan") or "",
-        "by_user": bool(owner and int(owner[1])) and may_wait_for_its_user(waiting, owner[1], root),
+        "by_user": int(owner) > 0 and may_wait_for_its_user(waiting, owner, root),
         "has_gpu": any(has_gpu(thread) for thread in living[:64]),
         "threads": len(living),
         "parent": {"pid": int(parent or 0), "name": read(f"{root}/{parent}/comm") or ""},

@@ -149,3 +149,27 @@ def test_what_others_put_in_the_place_of_a_new_directory_is_refused(
     ):
         pass
     assert sorted(one.name for one in tmp_path.iterdir()) == ["away", "elsewhere", "new"]
+
+
+@pytest.mark.parametrize("target", ["{}/disk", "disk", "../{name}/disk"])
+def test_a_link_of_roots_is_followed_where_that_is_asked_for(tmp_path: Path, target: str) -> None:
+    (tmp_path / "disk").mkdir(mode=0o755)
+    (tmp_path / "srv").symlink_to(target.format(tmp_path, name=tmp_path.name))
+    with trusted.trusted_directory(tmp_path / "srv/harbor", make=True, follow=True) as place:
+        assert place.samefile(tmp_path / "disk/harbor")
+    assert "is a link" in refusal(tmp_path / "srv/harbor")
+
+
+def test_no_link_is_followed_that_another_made_or_can_exchange(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o755)
+    (tmp_path / "of-another").mkdir(mode=0o755)
+    (tmp_path / "of-another/link").symlink_to(tmp_path / "disk")
+    os.chown(tmp_path / "of-another", NOBODY, NOBODY)
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    os.lchown(tmp_path / "link", NOBODY, NOBODY)
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    for name in ("of-another/link", "link", "round"):
+        with pytest.raises(PermissionError), trusted.trusted_directory(
+            tmp_path / name, make=True, follow=True
+        ):  # fmt: skip
+            pass

@@ -74,11 +74,39 @@ def test_what_another_made_is_refused(
         assert said in refused["msg"] and refused["code"] == "registry.data-directory"
 
 
-def test_what_another_left_in_it_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+BLOBS = "docker/registry/v2/blobs"
+
+
+@pytest.mark.parametrize("left", ["docker", "docker/registry", f"{BLOBS}/sha256"])
+def test_what_another_left_in_it_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
     place = shared / "registry"
-    made_by(USER, place / "docker")
-    os.chown(place, 0, 0)
-    assert "registry/docker belongs to user 4711" in provided(place, monkeypatch)["msg"]
+    made_by(USER, place / left)
+    for above in [place, *(place / left).relative_to(place).parents]:
+        os.chown(place / above, SERVICE, SERVICE)
+    refused = provided(place, monkeypatch)
+    assert f"registry/{left} may be written by another account" in refused["msg"]
+    assert f"chown -R service: {place}" in refused["msg"]
+
+
+def test_what_others_may_write_in_it_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_by(SERVICE, shared / "registry" / BLOBS, 0o777)
+    assert f"registry/{BLOBS} may be" in provided(shared / "registry", monkeypatch)["msg"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_the_service_comes_to_it_whatever_roots_umask_is(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        provided(shared / "a/b/registry", monkeypatch)
+    finally:
+        os.umask(before)
+    assert [place.stat().st_mode & 0o777 for place in (shared / "a", shared / "a/b")] == [0o755, 0o755]
+
+
+def test_harbor_is_not_taken_from_where_all_may_write(shared: Path) -> None:
+    assert "data may be written by others" in harbor_preflight.exchangeable(shared)[0]
 
 
 @pytest.mark.parametrize("made", ["harbor/releases/v2.15.2/harbor", "harbor", "images"])

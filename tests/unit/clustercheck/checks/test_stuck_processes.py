@@ -136,6 +136,17 @@ def test_threads_of_the_kernel_and_holders_of_gpus_are_told(tmp_path: Path) -> N
     assert found == {(10, "D"): (True, False), (20, "Z"): (False, True), (20, "D"): (False, True)}
 
 
+@pytest.mark.parametrize(("says", "stuck"), [("FROZEN", False), ("FREEZING", False), ("THAWED", True)])
+def test_a_container_that_is_paused_by_cgroups_v1_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, stuck: bool
+) -> None:
+    monkeypatch.setattr(probe, "FREEZER", str(tmp_path / "freezer"))
+    (tmp_path / "freezer/docker/c0ffee").mkdir(parents=True)
+    (tmp_path / "freezer/docker/c0ffee/freezer.state").write_text(f"{says}\n")
+    groups = "4:memory:/docker/c0ffee\n3:freezer:/docker/c0ffee\n0::/\n"
+    assert bool(state(str(thread(tmp_path, 10, 10, "D", cgroup=groups)))) is stuck
+
+
 FUSE = "36 35 0:60 / /mnt rw,nosuid - fuse.sshfs {} rw,user_id={},group_id=1000\n"
 
 

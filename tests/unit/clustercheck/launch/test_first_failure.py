@@ -135,6 +135,37 @@ def test_who_succeeds_where_all_others_had_come_is_believed():
     assert first is not None and first.node == "gpu04"
 
 
+DONE = {"verdict": GOOD, "end": TOLD, "progress": at("done, waiting for the others", 11, collective=True)}
+AT_THE_END = {"verdict": GOOD, "end": {**ENDED, "exit_code": -6}, "log_tail": "[gloo] Timed out waiting"}
+SENDING = "broadcast of 8 bytes, last result"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("gave_up", "fault", "suspects"),
+    [
+        # A verdict is written before the wait at the end: one that succeeded did not pass that.
+        ({**AT_THE_END, "progress": DONE["progress"]},
+         {"end": {**TOLD, "state": "D"}, "progress": at("training", 10, collective=False)}, {"gpu03"}),
+        # Who sends a broadcast passes it alone.
+        ({"verdict": lost_its_peers(SENDING), "end": FAILED, "progress": at(SENDING, 10, collective=True)},
+         {"end": LATE, "progress": at("iteration 5", 8, collective=False)}, {"gpu02", "gpu03"}),
+    ],
+)  # fmt: skip
+def test_an_honest_end_is_no_contradiction(gave_up: dict, fault: dict, suspects: set, is_late: bool):
+    outcomes, first = judge_group([rank(0, **DONE), rank(1, **gave_up), rank(2, **fault)], is_late)
+    found = JobOutcome("job", outcomes, 1.0, first).suspects.keys()
+    assert found <= suspects and found
+
+
+def test_of_what_most_have_done_one_says_no_more():
+    """Whatever place it says it came to, it names nobody who came as far as they did."""
+    liar = rank(2, verdict=lost_its_peers(), end=FAILED, progress=at("step", 999, collective=True))
+    works = rank(3, end=TOLD, progress=at("its last work", 10, collective=False))
+    _, first = judge_group([rank(0, **DONE), rank(1, **DONE), liar, works], False)
+    assert first is not None and first.node == "gpu03"
+
+
 def test_a_first_rank_that_waits_until_it_is_stopped_is_named_with_whose_connection_ended():
     waiting = {"end": TOLD, "progress": at("rail 0", 4, collective=True)}
     lost = {**lost_its_peers(), "because": "MeetingError while rail 0: a peer disconnected (rank 0)"}

@@ -93,6 +93,14 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     assert "--device" not in call
 
 
+@pytest.mark.parametrize("own", [["--ipc", "host"], ["--ipc=host"], ["--shm-size=1g"]])
+def test_what_the_container_is_to_share_may_be_said_otherwise(docker, capsys, own):
+    (docker / "answer-run").write_text("abc123\n")
+    ask(capsys, **{**START, "container_arguments": own})
+    call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
+    assert [word for word in call if word.startswith(("--ipc", "--shm-size"))] == own[:1]
+
+
 def test_a_job_has_as_much_shared_memory_as_its_host(monkeypatch, tmp_path):
     size = os.statvfs("/dev/shm")
     assert on_node.shared_memory_bytes() == size.f_blocks * size.f_frsize > 0

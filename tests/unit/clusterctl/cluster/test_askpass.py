@@ -38,6 +38,20 @@ def test_the_program_lies_where_programs_run(
     assert not program.parent.exists()
 
 
+def test_no_place_is_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `su`, which keeps the variable."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC * (path == Path("/tmp")))
+    )
+    owner = os.geteuid()
+    for user, expected in ((owner, tmp_path), (owner + 1, Path("/tmp"))):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with askpass.program("echo word") as program:
+            assert program.parent.parent == expected
+
+
 def test_without_any_place_for_programs_it_lies_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
     with askpass.program("echo word") as program:
