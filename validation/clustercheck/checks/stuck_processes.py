@@ -48,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     with_gpu = [each for each in own + zombies if each.get("has_gpu")]
     more = {"processes": [_named(each) for each in found], "omitted": part.get("omitted")}
     counts = {"stuck": len(own), "kernel threads": len(threads), "zombies": len(zombies)}
-    counts["that their users may keep waiting"] = len(by_users)
+    counts["maybe kept waiting by their users"] = len(by_users)
     measured = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     seconds = f"all of {looked:g} s"
     if with_gpu:
