@@ -208,16 +208,16 @@ def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> 
 def install(module: AnsibleModule, found: Found) -> None:
     """Run the installer; the record says that it is under way until it has complete."""
     options, record = module.params, found.record
+    try:  # before anything is stopped: the installer would take what another made meanwhile
+        with trusted_directory(Path(options["data_dir"]), make=True, follow=True):
+            pass
+    except OSError as error:
+        module.fail_json(msg=f"Harbor was left as it was: {error}", code="harbor.refused")
     before = str(record.get("version", ""))
     if before and before != options["version"]:
         place = Path(str(record["release"]))
         if (place / "docker-compose.yml").is_file():
             stop_before(module, place, record)
-    try:  # the installer would take what another made meanwhile
-        with trusted_directory(Path(options["data_dir"]), make=True, follow=True):
-            pass
-    except OSError as error:
-        module.fail_json(msg=f"Harbor was not installed: {error}", code="harbor.refused")
     # Only now: until here a boot brings up what was there before.
     put_unit(module)
     state = {name: options[name] for name in ("version", "release", "trivy", "data_dir")}

@@ -145,6 +145,22 @@ def test_an_account_that_owns_harbors_files_is_warned_of_where_it_can_log_in(
     assert [one.split(" of this host")[0] for one in warnings] == (["ada"] if warned else [])
 
 
+def test_an_upgrade_stops_nothing_where_others_may_write_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    older(tmp_path, wanted)
+    composes(tmp_path, monkeypatch)
+    Path(wanted["data_dir"]).mkdir(parents=True, exist_ok=True)
+    Path(wanted["data_dir"]).chmod(0o777)
+    refused = play("harbor_release", **wanted, upgrade=True)
+    assert refused["code"] == "harbor.refused" and "may be written by others" in refused["msg"]
+    assert not any("down" in line for line in lines(tmp_path))
+    Path(wanted["data_dir"]).chmod(0o755)
+    assert play("harbor_release", **wanted, upgrade=True)["changed"]
+    assert any("down" in line for line in lines(tmp_path))
+
+
 def test_an_upgrade_that_was_cut_off_where_the_old_runs_again_wants_a_new_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
