@@ -40,7 +40,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the processes that do not get on are not reported as they should be")
     if isinstance(looked, bool) or not isinstance(looked, (int, float)):
         raise CannotReadError("how long processes were looked at is not reported")
-    by_users = [each for each in found if each.get("by_user")]
+    by_users = [each for each in found if each.get("may_wait_for_user")]
     asleep = [each for each in found if each["state"] == "D" and each not in by_users]
     threads = [each for each in asleep if each.get("kernel")]
     own = [each for each in asleep if not each.get("kernel")]
@@ -48,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     with_gpu = [each for each in own + zombies if each.get("has_gpu")]
     more = {"processes": [_named(each) for each in found], "omitted": part.get("omitted")}
     counts = {"stuck": len(own), "kernel threads": len(threads), "zombies": len(zombies)}
-    counts["maybe kept waiting by their users"] = len(by_users)
+    counts["maybe kept waiting by users"] = len(by_users)
     measured = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     seconds = f"all of {looked:g} s"
     if with_gpu:
@@ -61,7 +61,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"threads of the kernel in uninterruptible sleep for {seconds}: {_some(threads)}"
         return warned(because, measured, "none", remedy=KERNEL, evidence=more)
     if by_users:
-        because = f"asleep for {seconds}, maybe by its user's doing: {_some(by_users)}"
+        because = f"maybe kept waiting by its own user for {seconds}: {_some(by_users)}"
         return warned(because, measured, "none", remedy=BY_ITS_USER, evidence=more)
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
@@ -133,7 +133,7 @@ CHECK = Check(
         SeededFault("zombie", _found("gpu02", zombie()), Subject("gpu02"), Verdict.WARNING),
         SeededFault(
             "file-system-of-a-user",
-            _found("gpu02", asleep(waits_in="request_wait_answer", by_user=True)),
+            _found("gpu02", asleep(waits_in="request_wait_answer", may_wait_for_user=True)),
             Subject("gpu02"),
             Verdict.WARNING,
         ),

@@ -67,7 +67,7 @@ def state(path: str) -> tuple[str, ...]:
         return ()
     if stat[0] == "Z" and not has_ended(path):
         return ()
-    if stat[0] == "D" and waits_as_it_likes(path):
+    if stat[0] == "D" and is_paused_or_in_vfork(path):
         return ()
     switches = [line for line in (read(path + "/status") or "").splitlines() if "ctxt_switches" in line]
     return (stat[0], stat[19], *switches)
@@ -77,17 +77,17 @@ def has_ended(path: str) -> bool:
     """Whether a thread that has ended is a process that has: not where others of its threads go on."""
     place, thread = os.path.split(path)
     others = (f"{place}/{tid}" for tid in listing(place) if tid != thread)
-    return thread == path.split("/")[-3] and not any(map(goes_on, others))
+    return thread == path.split("/")[-3] and not any(map(is_alive, others))
 
 
-def goes_on(path: str) -> bool:
+def is_alive(path: str) -> bool:
     """Whether a thread still lives, and can be ended."""
     now = fields(path)[:1]
-    return now not in ([], ["Z"], ["X"]) and (now != ["D"] or waits_as_it_likes(path))
+    return now not in ([], ["Z"], ["X"]) and (now != ["D"] or is_paused_or_in_vfork(path))
 
 
-def waits_as_it_likes(path: str) -> bool:
-    """Whether a thread is only asleep like one that is stuck."""
+def is_paused_or_in_vfork(path: str) -> bool:
+    """Whether its container is paused, or it waits for a program that it started: neither is a fault."""
     if (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
         return True
     groups = [line.split(":", 2) for line in (read(path + "/cgroup") or "").splitlines()]
@@ -106,7 +106,8 @@ def described(path: str, root: str) -> dict[str, Any]:
     parent = stat[1] if len(stat) > 1 else ""
     living = [f"{root}/{pid}/task/{tid}" for tid in listing(f"{root}/{pid}/task")]
     # What keeps a process that has ended is a thread of it that cannot.
-    waiting = [path, *(each for each in living if fields(each)[:1] == ["D"])][-1]
+    asleep = [each for each in living if fields(each)[:1] == ["D"]]
+    waiting = asleep[0] if stat[:1] == ["Z"] and asleep else path
     user = re.search(r"^Uid:\s+(\d+)", read(path + "/status") or "", re.MULTILINE)
     owner = user[1] if user else "0"
     return {
@@ -115,14 +116,14 @@ def described(path: str, root: str) -> dict[str, Any]:
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
         "waits_in": read(waiting + "/wchan") or "",
-        "by_user": int(owner) > 0 and may_wait_for_its_user(waiting, owner, root),
+        "may_wait_for_user": int(owner) > 0 and may_wait_for_user(waiting, owner, root),
         "has_gpu": any(has_gpu(thread) for thread in living[:64]),
         "threads": len(living),
         "parent": {"pid": int(parent or 0), "name": read(f"{root}/{parent}/comm") or ""},
     }
 
 
-def may_wait_for_its_user(path: str, owner: str, root: str) -> bool:
+def may_wait_for_user(path: str, owner: str, root: str) -> bool:
     """Whether a user may have a process of his wait as long as he likes: for memory or files that another
     process of his provides (userfaultfd; FUSE, also in a user namespace of his own)."""
     if (read(path + "/wchan") or "").startswith("handle_userfault"):

@@ -106,7 +106,7 @@ def asleep(**fields: Any) -> dict[str, Any]:
         "state": "D",
         "kernel": False,
         "waits_in": "io_schedule",
-        "by_user": False,
+        "may_wait_for_user": False,
         "has_gpu": False,
         "threads": 1,
         "parent": {"pid": 4000, "name": "bash"},

@@ -28,7 +28,7 @@ ASLEEP = (
     "actions = [(os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)]\n"
     "os.posix_spawn('/bin/true', ['true'], {}, file_actions=actions)\n"
 )
-OF_A_USER = asleep(has_gpu=True, by_user=True)
+OF_A_USER = asleep(has_gpu=True, may_wait_for_user=True)
 ZOMBIE = "import os, sys\nif os.fork(): sys.stdin.read()\n"
 
 
@@ -132,7 +132,7 @@ def test_threads_of_the_kernel_and_holders_of_gpus_are_told(tmp_path: Path) -> N
     lasted = processes(str(tmp_path), last_s=0.0)["lasted"]
     found = {(each["pid"], each["state"]): (each["kernel"], each["has_gpu"]) for each in lasted}
     (ended,) = [each for each in lasted if each["state"] == "Z"]
-    assert (ended["by_user"], ended["waits_in"]) == (False, "of_a_driver")
+    assert (ended["may_wait_for_user"], ended["waits_in"]) == (False, "of_a_driver")
     assert found == {(10, "D"): (True, False), (20, "Z"): (False, True), (20, "D"): (False, True)}
 
 
@@ -151,7 +151,7 @@ FUSE = "36 35 0:60 / /mnt rw,nosuid - fuse.sshfs {} rw,user_id={},group_id=1000\
 
 
 @pytest.mark.parametrize(
-    ("owner", "waits_in", "namespace", "mounts", "by_user"),
+    ("owner", "waits_in", "namespace", "mounts", "expected"),
     [
         (1000, "handle_userfault", "", "", True),
         (0, "handle_userfault", "", "", False),
@@ -165,7 +165,7 @@ FUSE = "36 35 0:60 / /mnt rw,nosuid - fuse.sshfs {} rw,user_id={},group_id=1000\
     ],
 )
 def test_what_a_user_can_have_last_is_told_apart(  # noqa: PLR0917 - a table
-    tmp_path: Path, owner: int, waits_in: str, namespace: str, mounts: str, by_user: bool
+    tmp_path: Path, owner: int, waits_in: str, namespace: str, mounts: str, expected: bool
 ) -> None:
     status = f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}\n"
     path = thread(tmp_path, 10, 10, "D", wchan=waits_in, status=status, mountinfo=mounts)
@@ -174,7 +174,14 @@ def test_what_a_user_can_have_last_is_told_apart(  # noqa: PLR0917 - a table
             (place / "ns").mkdir(parents=True)
             (place / "ns/user").symlink_to(name)
     (found,) = processes(str(tmp_path), last_s=0.0)["lasted"]
-    assert found["by_user"] is by_user
+    assert found["may_wait_for_user"] is expected
+
+
+def test_each_thread_is_named_with_the_place_where_it_waits(tmp_path: Path) -> None:
+    thread(tmp_path, 10, 10, "D", wchan="of_a_disk")
+    thread(tmp_path, 10, 11, "D", wchan="of_a_driver")
+    found = processes(str(tmp_path), last_s=0.0)["lasted"]
+    assert [each["waits_in"] for each in found] == ["of_a_disk", "of_a_driver"]
 
 
 def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None:
@@ -200,7 +207,7 @@ def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None
         ([asleep(kernel=True)], WARNING, "threads of the kernel"),
         ([zombie()] * 5, WARNING, "5 zombie(s)"),
         ([zombie(), asleep(kernel=True), asleep(name="cp")], FAIL, "cp (4711"),
-        ([OF_A_USER], WARNING, "asleep for all of 10.1 s, maybe by its user's doing: python3 (4711"),
+        ([OF_A_USER], WARNING, "maybe kept waiting by its own user for all of 10.1 s: python3 (4711"),
         ([OF_A_USER, asleep(name="cp")], FAIL, "cp (4711"),
         ([{**OF_A_USER, "state": "Z"}], WARNING, "python3 (4711"),
     ],
