@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.programs import require_program
 from tests.support.two_ranks import ASKED, ranks
 
 # It writes its files and its result, as fio does; O_DIRECT is refused where the file says so.
@@ -66,9 +66,9 @@ done 2>/dev/null
     assert precious.read_text(encoding="ascii") == "kept"
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+@pytest.mark.needs("fio")
 def test_the_real_fio_writes_and_verifies_open_files(tmp_path: Path) -> None:
-    first, second = storage(tmp_path, size=1 << 24, fio=f'exec {shutil.which("fio")} "$@"')
+    first, second = storage(tmp_path, size=1 << 24, fio=f'exec {require_program("fio")} "$@"')
     for said in (first["places"]["/data"], second["places"]["/data"]):
         assert said["exit_code"] == 0, said["text"]
         (job,) = json.loads(said["json"])["jobs"]

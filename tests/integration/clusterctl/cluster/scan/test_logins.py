@@ -151,7 +151,7 @@ def test_a_shell_that_never_ends_is_left_in_time(directory: ClusterDirectory, ke
 
 
 # What a slow server takes: for one answer, and for each of some keys, of which none exceeds the limit alone.
-SLOW_S, EACH_KEY_S, KEYS = 30.0, 2.0, 5
+SLOW_S, EACH_KEY_S, KEYS = 30.0, 4.0, 5
 
 
 class SlowSession(Session):
@@ -204,8 +204,7 @@ def test_one_limit_holds_for_all_stages_of_a_slow_server(
         begun = time.monotonic()
         reached = one(directory, keys, served.port, limit_s=1.5 * EACH_KEY_S, **options)
         took = time.monotonic() - begun
-    # On a busy machine the limit may pass in our own programs, before the server was heard at all.
-    assert reached.state in (("timeout",) if stage == "exec" else ("silent", "timeout")), reached
+    assert reached.state == ("timeout" if stage == "exec" else "silent"), reached
     assert took < 0.8 * (KEYS * EACH_KEY_S if stage == "auth" else SLOW_S)
 
 
