@@ -21,7 +21,7 @@ from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
-from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of, real_user
 
 # (exit code, standard output); 127 if there is no such program, 124 where it did not end in time.
 Run = Callable[[list[str]], tuple[int, str]]
@@ -55,20 +55,9 @@ DISPLAYS = ("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plas
 DISPLAY_MANAGER = "display-manager"
 # Its services of PAM, which logind has of a session that it opened: no user names his session's.
 DISPLAY_LOGINS = (
-    "gdm*",
-    "sddm*",
-    "lightdm*",
-    "lxdm*",
-    "xdm",
-    "wdm",
-    "slim",
-    "ly",
-    "greetd",
-    "kde*",
-    "nodm",
-    "plasma*",
+    "gdm*", "sddm*", "lightdm*", "lxdm*", "xdm", "wdm", "slim", "ly", "greetd", "kde*", "nodm", "plasma*",
     "cosmic*",
-)
+)  # fmt: skip
 NAME_LENGTH = 15  # of a process, to the kernel
 GPU_DEVICE = re.compile(r"/dev/nvidia(\d|-uvm|ctl|-caps|-modeset)")
 PROCESS_ID = re.compile(r"\s*[0-9]{1,10}\s*")
@@ -184,22 +173,23 @@ def _holder_of(root: Path, pid: int, name: str, ignored: Sequence[str]) -> Holde
     if _fits(base[:NAME_LENGTH], known, NAME_LENGTH):
         return Holder(base, unit=stopped)
     if _fits(base[:NAME_LENGTH], DISPLAYS, NAME_LENGTH):
-        shown = _is_roots(root, pid) or _has_desktop(root, pid)
-        return Holder(base, unit=stopped if unit else DISPLAY_MANAGER if shown else "")
+        if not unit and (_is_roots(root, pid) or _has_desktop(root, pid)):
+            return Holder(base, unit=DISPLAY_MANAGER)
+        return Holder(base, unit=stopped)
     return None
 
 
 def _is_roots(root: Path, pid: int) -> bool:
-    try:
+    with suppress(OSError):  # it has ended
         return is_of(root / "proc" / str(pid), 0)
-    except OSError:  # it has ended
-        return False
+    return False
 
 
 def _has_desktop(root: Path, pid: int) -> bool:
     """Whether its user is logged in by a display manager."""
-    status = read_text(root / "proc" / str(pid) / "status").splitlines()
-    user = next((line.split()[1] for line in status if line.startswith("Uid:")), "")
+    user = ""
+    with suppress(OSError):
+        user = str(real_user(root / "proc" / str(pid)))
     sessions = (root / "run/systemd/sessions").glob("*")
     known = [dict(line.partition("=")[::2] for line in read_text(one).splitlines()) for one in sessions]
     return any(one.get("UID") == user and _fits(one.get("SERVICE", ""), DISPLAY_LOGINS) for one in known)

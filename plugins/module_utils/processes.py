@@ -16,15 +16,19 @@ def is_of(process: Path, user: int) -> bool:
     and for whoever forbids dumps of itself; sudo makes root its real user before it asks for a password.
     Raises OSError for what has ended.
     """
-    lines = (process / "status").read_bytes().splitlines()
-    real = next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
-    if real != user:  # whose program may lie where nobody answers
+    if real_user(process) != user:  # whose program may lie where nobody answers
         return False
     try:
         is_setuid = bool((process / "exe").stat().st_mode & stat.S_ISUID)
     except FileNotFoundError:  # of the kernel
         is_setuid = False
     return not is_setuid and _namespace(process) == _namespace(process.parent / "self")
+
+
+def real_user(process: Path) -> int:
+    """The id of the user who started a process (/proc/PID). Raises OSError for what has ended."""
+    lines = (process / "status").read_bytes().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1)
 
 
 def _namespace(process: Path) -> int | None:

@@ -101,7 +101,8 @@ def _without_links(directory: Path) -> Path:
         with suppress(FileNotFoundError):
             if where.is_symlink() and where.lstat().st_uid in (0, os.geteuid()) and followed < MOST_LINKS:
                 with trusted_directory(where.parent, make=False):
-                    followed += 1
+                    pass
+                followed += 1
                 target = where.parent / where.readlink()
                 where, left = Path(target.anchor), [*target.parts[1:], *left]
     return Path(os.path.normpath(where))

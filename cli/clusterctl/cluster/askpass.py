@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -48,14 +47,11 @@ exec {answer}
 @contextmanager
 def program(answer: str) -> Iterator[Path]:
     """The program, its owner's alone; ``answer``: words, quoted for a shell, that print the password."""
-    directory = Path(tempfile.mkdtemp(prefix="cctl-", dir=_place()))
-    try:
-        written = directory / "askpass"
+    with tempfile.TemporaryDirectory(prefix="cctl-", dir=_place(), ignore_cleanup_errors=True) as directory:
+        written = Path(directory, "askpass")
         written.touch(mode=0o700)
         written.write_text(SCRIPT.format(parent=PARENT, answer=answer), encoding="utf-8")
         yield written
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def program_for_ansible() -> AbstractContextManager[Path]:

@@ -92,13 +92,14 @@ class OpenSshTransport:
         self._arguments = {name: inventory_arguments(host) for name, host in self._hosts.items()}
         self._passwords = passwords or Passwords()
         # A socket's path may have 107 bytes: a short directory of our own, which nobody else can enter.
-        self._sockets = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
+        self._temporary = contextlib.ExitStack()
+        sockets = tempfile.TemporaryDirectory(prefix="cctl-", dir="/tmp", ignore_cleanup_errors=True)
+        self._sockets = Path(self._temporary.enter_context(sockets))
         self._logins = threading.BoundedSemaphore(PARALLEL_LOGINS)
         self._sessions = threading.BoundedSemaphore(PARALLEL_SESSIONS)
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
         self._trial = PasswordTrial()
-        self._ending = contextlib.ExitStack()
         self._environment = {**os.environ, **self._askpass()}
 
     def __enter__(self) -> Self:
@@ -207,8 +208,7 @@ class OpenSshTransport:
         """End every shared connection and remove its socket."""
         connected = [self._hosts[name] for name in sorted(self._connected)]
         parallel_map(self._disconnect, connected, limit=PARALLEL_LOGINS)
-        self._ending.close()
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        self._temporary.close()
 
     def _host(self, node: str) -> Host:
         if node not in self._hosts:
@@ -292,7 +292,7 @@ class OpenSshTransport:
         listener.listen(PARALLEL_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
         answer = shlex.join(python_command("-IS", "-c", ASK, str(socket_path)))
-        program = self._ending.enter_context(askpass.program(answer))
+        program = self._temporary.enter_context(askpass.program(answer))
         forced = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
         return {**forced, askpass.PARENT: str(os.getpid())}
 

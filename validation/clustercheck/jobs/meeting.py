@@ -17,13 +17,14 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 CONNECT_S = 30.0
 # All peers read at once when a rank sends to them: they have nothing else to do.
@@ -343,7 +344,8 @@ class CommandServer:
                 line.close()
                 return
             self._started.append(process)
-        _print_start(process)
+        if process.stdout is not None:
+            copy_start(process.stdout, sys.stdout.buffer, MAX_SAID)
         with suppress(OSError):
             line.send(process.wait())
 
@@ -356,13 +358,13 @@ class CommandServer:
             kill_group(process)
 
 
-def _print_start(process: subprocess.Popen[bytes]) -> None:
-    """Print the start of what it prints, until it ends."""
-    if process.stdout is not None:
-        with process.stdout as stream:
-            print(stream.read(MAX_SAID).decode("utf-8", "replace"), end="", flush=True)
-            while stream.read(READ):
-                pass
+def copy_start(source: IO[bytes], sink: IO[bytes], most: int) -> None:
+    """Copy the first ``most`` bytes, and read all the rest: who writes them may write without end."""
+    with source:
+        while some := os.read(source.fileno(), READ):
+            sink.write(some[:most])
+            sink.flush()
+            most -= len(some[:most])
 
 
 def kill_group(process: subprocess.Popen[Any]) -> None:

@@ -211,12 +211,9 @@ def run_program(
 
 
 def _keep_start(stream: IO[bytes], kept: IO[bytes]) -> None:
-    """Keep the start of what is printed: mpirun prints what any other node says, without end."""
-    left = MAX_OUTPUT
-    with stream, suppress(ValueError):  # nobody waits for the rest any more
-        while some := os.read(stream.fileno(), meeting.READ):
-            kept.write(some[:left])
-            left -= len(some[:left])
+    """Keep the start of what is printed: mpirun prints what any other node says."""
+    with suppress(ValueError):  # nobody waits for the rest any more
+        meeting.copy_start(stream, kept, MAX_OUTPUT)
 
 
 def read_output(file: Path) -> str:

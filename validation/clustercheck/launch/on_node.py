@@ -345,8 +345,8 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
         (directory / name).write_bytes(base64.b64decode(text))
     arguments = ["run", "-d", "--name", request["name"], "--user", "0:0"]
-    # Shared memory as large as the host's, and its own: what a killed rank leaves there ends with it.
     arguments += ["--network", "host"]
+    # Shared memory as large as the host's, and its own: what a killed rank leaves there ends with it.
     if not any(re.match(r"--(ipc|shm-size)(=|$)", argument) for argument in request["container_arguments"]):
         arguments += ["--ipc", "private", "--shm-size", str(shared_memory_bytes())]
     arguments += ["--oom-score-adj", "1000"]  # where memory ends, the job does, and nothing of the node's own
