@@ -1,4 +1,4 @@
-"""Where services keep their data: nowhere that another account made, may write or can exchange."""
+"""Where registries keep their data: nowhere that another account made, may write or can exchange."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import (
-    data_directory,
     harbor_installer,
     harbor_preflight,
+    registry_data_directory,
 )
 from tests.support.played_module import PlayedModule, result_of
 
@@ -27,6 +27,14 @@ def shared(tmp_path: Path) -> Path:
     return place
 
 
+def test_what_a_link_of_roots_leads_to_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "srv").symlink_to(tmp_path / "disk")
+    assert provided(tmp_path / "srv/registry", monkeypatch, check_mode=True) == {"changed": True}
+    assert provided(tmp_path / "srv/registry", monkeypatch) == {"changed": True}
+    assert provided(tmp_path / "srv/registry", monkeypatch) == {"changed": False}
+    assert (tmp_path / "disk/registry").is_dir()
+
+
 def made_by(owner: int, directory: Path, mode: int = 0o755) -> Path:
     """A directory that this account made, with those above it."""
     new = [directory, *(above for above in directory.parents if not above.exists())]
@@ -39,9 +47,9 @@ def made_by(owner: int, directory: Path, mode: int = 0o755) -> Path:
 
 def provided(path: Path, monkeypatch: pytest.MonkeyPatch, *, check_mode: bool = False) -> dict[str, Any]:
     module = PlayedModule({"path": str(path), "owner": "service"}, check_mode=check_mode)
-    monkeypatch.setattr(data_directory, "AnsibleModule", lambda *_, **__: module)
-    monkeypatch.setattr(data_directory, "account", lambda _: SERVICE)
-    return result_of(data_directory.main)
+    monkeypatch.setattr(registry_data_directory, "AnsibleModule", lambda *_, **__: module)
+    monkeypatch.setattr(registry_data_directory, "account", lambda _: SERVICE)
+    return result_of(registry_data_directory.main)
 
 
 def test_what_is_missing_is_made_once(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
