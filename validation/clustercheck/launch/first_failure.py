@@ -168,8 +168,7 @@ def _classify_end(item: RankEvidence) -> tuple[RankState, str]:
             item.container
         )
     code, verdict = item.end.get("exit_code"), item.verdict
-    done = verdict is not None and "phase" not in verdict
-    if done and (code == 0 or item.end.get("killed")):
+    if _has_finished(item) and (code == 0 or item.end.get("killed")):
         return RankState.OK, ""
     if item.end.get("killed"):
         if item.is_unprovoked:
@@ -184,6 +183,11 @@ def _classify_end(item: RankEvidence) -> tuple[RankState, str]:
     else:
         how, last = f"exit code {code}", _quote_last_line(item.log_tail)
     return RankState.CRASHED, f"{how} while {_phase_of(item)}{last}"
+
+
+def _has_finished(item: RankEvidence) -> bool:
+    """Whether its verdict is whole; it is written before the wait at the end."""
+    return item.verdict is not None and "phase" not in item.verdict
 
 
 def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
@@ -265,9 +269,12 @@ def _find_contradiction(
     )
     if not (lost and behind and done):
         return []
-    alone = [(nodes, what) for nodes, what in said if len(nodes) == 1]
-    lead = "this, or what another says, is not true: " if len(alone) > 1 else "this cannot be: "
-    return [(item, f"{lead}{what}") for nodes, what in alone for item in evidence if item.node in nodes]
+    return [
+        (item, f"the nodes contradict each other: {what}")
+        for nodes, what in said
+        for item in evidence
+        if nodes == {item.node}
+    ]
 
 
 def _explains(item: RankEvidence, outcome: RankOutcome) -> bool:
@@ -284,13 +291,13 @@ def _sort_by_place(
     lost: dict[str, int] = {}
     done: dict[str, int] = {}
     for item in evidence:
-        outcome, has_verdict = outcomes[item.rank], "phase" not in (item.verdict or {"phase": ""})
+        outcome = outcomes[item.rank]
         if outcome.state is RankState.OK:
             done[item.node] = _counter_of(item)
         elif (
             outcome.state is not RankState.KILLED
             and _waited(item, outcome)
-            and not has_verdict  # it lost them at the end, where who has succeeded waits
+            and not _has_finished(item)  # it lost them at the end, where who has succeeded waits
             and not ONE_TO_MANY.search(str((item.verdict or item.progress or {}).get("phase")))
         ):
             lost[item.node] = max(lost.get(item.node, 0), _counter_of(item))
