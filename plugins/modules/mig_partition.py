@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import (
@@ -227,18 +227,22 @@ def runner(node: Node) -> mig_restore.Run:
 
 def leave_alone_if_busy(module: AnsibleModule, steps: Sequence[Step]) -> None:
     """Ends the module where somebody uses the GPUs, with who it is."""
-    if module.params["force_busy"]:
-        return
-    if busy := busy_reasons(ROOT, ask, module.params["holders_ignored"]):
-        why = f"{'; '.join(busy)} (its MIG layout differs: apply again when the node is idle)"
-        module.exit_json(
-            changed=False,
-            gpus=layouts(steps),
-            left_alone=True,
-            actions=[],
-            regrouped=False,
-            clusterctl={"busy": why},
-        )
+    if not module.params["force_busy"] and (
+        busy := busy_reasons(ROOT, ask, module.params["holders_ignored"])
+    ):
+        leave_alone(module, steps, "; ".join(busy))
+
+
+def leave_alone(module: AnsibleModule, steps: Sequence[Step], busy: str) -> NoReturn:
+    """Ends the module without a change."""
+    module.exit_json(
+        changed=False,
+        gpus=layouts(steps),
+        left_alone=True,
+        actions=[],
+        regrouped=False,
+        clusterctl={"busy": f"{busy} (its MIG layout differs: apply again when the node is idle)"},
+    )
 
 
 def apply(node: Node, rules: Sequence[mig_layout.Rule], steps: Sequence[Step]) -> Sequence[Step]:
@@ -246,7 +250,7 @@ def apply(node: Node, rules: Sequence[mig_layout.Rule], steps: Sequence[Step]) -
     require_fabric_manager(node, steps)
     users, holders = in_use(node.root, node.module.params["holders_ignored"])
     if users and not node.module.params["force_busy"]:
-        node.fail(f"The GPUs are in use by {users}: stop it, then apply again.")
+        leave_alone(node.module, steps, f"the GPUs are in use by {users}")
     stop_holders(node, holders, node.module.params["services"])
     for step in steps:
         node.actions += step.actions

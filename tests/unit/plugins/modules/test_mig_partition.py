@@ -145,6 +145,22 @@ def test_a_busy_node_is_left_alone_with_the_names_of_who_uses_it(
     assert apply("2x3g.40gb", force_busy=True)["gpus"]["0"] == "2x3g.40gb"
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_process_that_only_its_user_can_stop_leaves_the_node_alone_and_the_wave_goes_on(
+    node: FakeNode, apply: Any, check: bool
+) -> None:
+    process = node.root / "proc/4711"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd/3").symlink_to("/dev/nvidia0")
+    (process / "comm").write_text("node_exporter\n")
+    (process / "cgroup").write_text("0::/user.slice/user-4711.slice/session-1.scope\n")
+    said = apply("2x3g.40gb", check=check)
+    assert (said["changed"], said["left_alone"], node.commands) == (False, True, [])
+    assert said["clusterctl"]["busy"].startswith(
+        "the GPUs are in use by node_exporter (its MIG layout differs"
+    )
+
+
 def test_whole_gpus_need_no_unit(node: FakeNode, apply: Any) -> None:
     apply("2x3g.40gb")
     node.commands.clear()
