@@ -7,7 +7,7 @@ from clusterctl.cluster.compatibility import needs
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage
-from clusterctl.registry.oci.answers import UnreadableError, read_document
+from clusterctl.registry.oci.answers import UnreadableError, read_exact
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.deadline import within
@@ -88,18 +88,9 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfi
 
     Raises RegistryError, and ClusterctlError (``images.manifest``) for what is none.
     """
-    return _configuration(registry, repository, blob)[1]
-
-
-def configuration_bytes(registry: Registry, repository: str, blob: Blob) -> bytes:
-    """The same as it was written, where it can be read as one. Raises as ``configuration`` does."""
-    return _configuration(registry, repository, blob)[0]
-
-
-def _configuration(registry: Registry, repository: str, blob: Blob) -> tuple[bytes, ImageConfiguration]:
     raw = registry.small_blob(repository, blob)
     try:
-        return raw, read_document(ImageConfiguration.model_validate_json, raw)
+        return read_exact(ImageConfiguration, raw)
     except UnreadableError as error:
         raise ClusterctlError(
             f"the configuration of an image cannot be read: {error}",

@@ -23,6 +23,7 @@ from clusterctl.registry.oci.answers import (
     RegistryAnswer,
     UnreadableError,
     read_document,
+    read_exact,
 )
 from clusterctl.registry.oci.client import PIECE
 from clusterctl.registry.oci.configuration import ImageConfiguration
@@ -173,7 +174,7 @@ def _image(
 ) -> SavedImage:
     (output,) = read_document(_MANIFESTS.validate_json, _small(found["manifest.json"]))
     config = _small(found[posixpath.normpath(output.Config)])
-    diff_ids = read_document(ImageConfiguration.model_validate_json, config).diff_ids
+    diff_ids = read_exact(ImageConfiguration, config).diff_ids
     layers = [links.get(name, name) for name in map(posixpath.normpath, output.Layers)]
     if len(layers) != len(diff_ids):
         raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.resolve import DESCRIBE_S, closure, configuration_bytes
+from clusterctl.registry.images.resolve import DESCRIBE_S, closure, configuration
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.configuration import build_triggers
 from clusterctl.registry.oci.deadline import within
 
 SHOWN = 120
@@ -22,7 +21,7 @@ def require_no_triggers(base: LockedImage, registry: Registry) -> None:
     configs = [one.config for one in closure(registry, base.target, base.digest) if one.config is not None]
     with within(DESCRIBE_S):
         for blob in configs:
-            if triggers := build_triggers(configuration_bytes(registry, base.target, blob)):
+            if triggers := configuration(registry, base.target, blob).build_triggers:
                 raise ClusterctlError(
                     f"the base {base.name} has ONBUILD instructions: {triggers[0][:SHOWN]}",
                     code="images.build-triggers",

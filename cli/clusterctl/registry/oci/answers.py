@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from clustercheck.parse.document import count_values
 from clustercheck.parse.plain_text import one_line
@@ -18,6 +19,7 @@ LONG_TEXT = 8192
 MAX_VALUES = 100_000
 
 T = TypeVar("T")
+M = TypeVar("M", bound="ExactAnswer")
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=MAX_LAYER_BYTES)]
@@ -30,6 +32,24 @@ class RegistryAnswer(BaseModel):
     """A document of others: what is not read of it may be anything, and nothing changes afterwards."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ExactAnswer(RegistryAnswer):
+    """An object in a document that engines and registries read, too.
+
+    Written in Go they match names without case (https://pkg.go.dev/encoding/json#Unmarshal): by a name
+    in another spelling they would find another image than was looked at here. After such a validator an
+    array is a list: fields that are tuples are ``strict=False``.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_as_here(cls, found: Any) -> Any:
+        ours = {name.casefold(): name for name in cls.model_fields}
+        for name in found if isinstance(found, dict) else ():
+            if ours.get(name.casefold(), name) != name:
+                raise ValueError(f"{one_line(name, 40)} is another spelling of {ours[name.casefold()]}")
+        return found
 
 
 class UnreadableError(Exception):
@@ -50,3 +70,24 @@ def read_document(validate: Callable[[bytes], T], raw: bytes, max_values: int = 
     except ValidationError as error:
         kind = error.errors(include_url=False, include_input=False, include_context=False)[0]["type"]
         raise UnreadableError(first_problem(error), is_json=kind != "json_invalid") from None
+
+
+def read_exact(model: type[M], raw: bytes) -> M:
+    """A document that engines and registries read, too: no object has a name twice.
+
+    Raises UnreadableError.
+    """
+    found = read_document(model.model_validate_json, raw)
+    try:
+        json.loads(raw, object_pairs_hook=once_each)
+    except ValueError as error:
+        raise UnreadableError(str(error)) from None
+    return found
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members. Raises ValueError where a name stands twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import Digest, RegistryAnswer, Size, UnreadableError, Word, read_document
+from clusterctl.registry.oci.answers import Digest, ExactAnswer, Size, UnreadableError, Word, read_exact
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -74,7 +74,7 @@ def digest_of(raw: bytes) -> str:
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-class Platform(RegistryAnswer):
+class Platform(ExactAnswer):
     """What an image runs on."""
 
     os: Word | None = "unknown"
@@ -87,7 +87,7 @@ class Platform(RegistryAnswer):
         return "/".join(word for word in (self.os, self.architecture, self.variant) if word)
 
 
-class _Descriptor(RegistryAnswer):
+class _Descriptor(ExactAnswer):
     mediaType: Word | None = None
     # It becomes the name of a file: nothing else may pass here.
     digest: Digest
@@ -103,17 +103,23 @@ class _Descriptor(RegistryAnswer):
         return any(word in (self.mediaType or "") for word in ELSEWHERE)
 
 
-class _Kind(RegistryAnswer):
+class _Kind(ExactAnswer):
     mediaType: Word | None = None
 
 
-class _Index(RegistryAnswer):
-    manifests: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_CHILDREN, fail_fast=True)]
+class _Index(ExactAnswer):
+    # Who goes by these takes the list for an image (CVE-2021-41190).
+    config: None = None
+    layers: None = None
+    manifests: Annotated[
+        tuple[_Descriptor, ...], Field(max_length=MAX_CHILDREN, fail_fast=True, strict=False)
+    ]
 
 
-class _Image(RegistryAnswer):
+class _Image(ExactAnswer):
+    manifests: None = None
     config: _Descriptor
-    layers: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
+    layers: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_LAYERS, fail_fast=True, strict=False)]
 
 
 def read(raw: bytes, media_type: str, where: str) -> Manifest:
@@ -121,15 +127,15 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
     if len(raw) > LARGEST:
         raise _refusal(f"is too large to be one: more than {LARGEST} bytes", where)
     try:
-        kind = read_document(_Kind.model_validate_json, raw).mediaType or media_type.partition(";")[0].strip()
+        kind = read_exact(_Kind, raw).mediaType or media_type.partition(";")[0].strip()
         if kind in INDEXES:
-            found = read_document(_Index.model_validate_json, raw)
+            found = read_exact(_Index, raw)
             children = tuple(
                 Child(one.digest, one.size, (one.platform or Platform()).words) for one in found.manifests
             )
             return Manifest(digest_of(raw), kind, raw, children=children)
         if kind in MANIFESTS:
-            image = read_document(_Image.model_validate_json, raw)
+            image = read_exact(_Image, raw)
             layers = tuple(layer.blob for layer in image.layers if not layer.is_elsewhere)
             return Manifest(digest_of(raw), kind, raw, config=image.config.blob, layers=layers)
     except UnreadableError as error:

@@ -19,6 +19,7 @@ from clusterctl.cluster.signature_policy import (
     SignedIdentity,
 )
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.oci.answers import once_each
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
 
 MAX_CLAIM_BYTES = 64 * 1024
@@ -71,7 +72,7 @@ def read(payload: bytes, kind: str) -> Claim:
     if len(payload) > MAX_CLAIM_BYTES:
         raise RefusedSignatureError(f"has more than {MAX_CLAIM_BYTES} bytes")
     try:
-        claim = Claim.model_validate(json.loads(payload, object_pairs_hook=_once_each))
+        claim = Claim.model_validate(json.loads(payload, object_pairs_hook=once_each))
     except (ValueError, RecursionError) as error:
         because = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "it is not plain JSON"
         raise RefusedSignatureError(f"cannot be read: {because}") from None
@@ -139,10 +140,3 @@ def _parsed(text: str) -> Reference | None:
         return None if text.startswith(PLAIN) else parse(text)
     except ClusterctlError:
         return None
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
