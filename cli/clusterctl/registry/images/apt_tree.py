@@ -30,6 +30,7 @@ from clusterctl.registry.images.bundle import claimed_twice, require_inside
 from clusterctl.registry.images.spool import disk
 from clusterctl.registry.images.unbundling import digest_of_file
 from clusterctl.registry.oci.hidden import HiddenSecrets
+from clusterctl.registry.oci.loopback import guard_proxy
 
 LONGEST_S = 7200.0
 STALLED_S = 60
@@ -289,6 +290,8 @@ def _apt(
     program = shutil.which("apt-get")
     if program is None:
         raise _refusal("this machine has no apt-get", wanted)
+    # apt connects later, and by itself: who listens then is not seen.
+    guard_proxy(wanted.proxy)
     limited = ["/bin/sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
     try:
         # Where the packages lie: a disk that is full is then that one.

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -77,11 +77,16 @@ def now() -> float:
     return time.monotonic()
 
 
-def with_deadlines(transport: httpx.HTTPTransport) -> httpx.HTTPTransport:
-    """The same transport, whose connections keep deadlines."""
+def with_deadlines(
+    transport: httpx.HTTPTransport, on_connected: Callable[[], None] = lambda: None
+) -> httpx.HTTPTransport:
+    """The same transport, whose connections keep deadlines.
+
+    One for which ``on_connected`` raises is closed before anything is sent.
+    """
     # httpx has no argument for the backend of its pool.
     pool: Any = transport._pool
-    pool._network_backend = _Backend(pool._network_backend)
+    pool._network_backend = _Backend(pool._network_backend, on_connected)
     return transport
 
 
@@ -156,16 +161,26 @@ _cutter = _Cutter()
 class _Backend:
     """httpcore's network backend, whose connections know the deadline of the thread that uses them."""
 
-    def __init__(self, usual: Any) -> None:
+    def __init__(self, usual: Any, on_connected: Callable[[], None]) -> None:
         self._usual = usual
+        self._on_connected = on_connected
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, **more: Any) -> _Stream:
         """By one address of the host after the other: the deadline is that of all."""
         *others, last = _addresses_of(host, port)
         for address in others:
             with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return _Stream(self._usual.connect_tcp(address, port, timeout=_least(timeout), **more))
-        return _Stream(self._usual.connect_tcp(last, port, timeout=_least(timeout), **more))
+                return self._connected(address, port, timeout, more)
+        return self._connected(last, port, timeout, more)
+
+    def _connected(self, address: str, port: int, timeout: float | None, more: dict[str, Any]) -> _Stream:
+        stream = _Stream(self._usual.connect_tcp(address, port, timeout=_least(timeout), **more))
+        try:
+            self._on_connected()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def connect_unix_socket(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
         return _Stream(self._usual.connect_unix_socket(*place, timeout=_least(timeout), **more))

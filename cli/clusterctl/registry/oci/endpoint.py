@@ -20,6 +20,7 @@ from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.hidden import HiddenSecrets
+from clusterctl.registry.oci.loopback import guard_proxy
 
 CONNECTIONS = 64
 # Until a piece is taken that is sent: whoever takes none so long is gone, or as good as that.
@@ -82,7 +83,7 @@ def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
         socket_options=NOTICED if endpoint.socket is None else (),
         trust_env=False,
     )
-    return with_deadlines(made)
+    return with_deadlines(made, lambda: guard_proxy(endpoint.proxy))
 
 
 def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:

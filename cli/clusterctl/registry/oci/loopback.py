@@ -31,8 +31,7 @@ def guard_secrets(request: httpx.Request) -> None:
     The request raises RegistryError (``registry.listener``) where another user does, or nobody any more.
     """
     url = request.url
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    if url.scheme != "http" or not is_this_machine(host):
+    if not _is_clear_and_here(url):
         return
     # Who holds a connection that is kept may have left the port to us since: each request has its own.
     request.headers["Connection"] = "close"
@@ -45,6 +44,16 @@ def guard_secrets(request: httpx.Request) -> None:
             require_own_listener(url.host, url.port or 80)
 
     request.extensions = {**request.extensions, "trace": look}
+
+
+def guard_proxy(proxy: str) -> None:
+    """See who listens before a proxy is given its password: of a tunnel (CONNECT) no request hook hears.
+
+    Raises RegistryError as ``require_own_listener`` does.
+    """
+    url = httpx.URL(proxy)
+    if url.userinfo and _is_clear_and_here(url):
+        require_own_listener(url.host, url.port or 80)
 
 
 def require_own_listener(host: str, port: int) -> None:
@@ -61,6 +70,11 @@ def require_own_listener(host: str, port: int) -> None:
         where=f"{host}:{port}",
         hint="Start the tunnel (or what else is to listen there) as root or as yourself, or use https.",
     )
+
+
+def _is_clear_and_here(url: httpx.URL) -> bool:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return url.scheme == "http" and is_this_machine(host)
 
 
 def _has_secret(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import os
+import socket
 from pathlib import Path
 from typing import NoReturn
 
@@ -66,6 +67,18 @@ def test_a_proxy_that_says_our_password_again_is_not_quoted(apt: Path, tmp_path:
     apt.chmod(0o755)
     error = refused(tmp_path, proxy="http://robot:p%40ss@proxy:3128")
     assert "E: 407 no (masked) (masked) here" in error.what
+
+
+def test_apt_is_given_no_password_for_a_proxy_in_whose_place_nobody_of_ours_listens(
+    apt: Path, tmp_path: Path
+) -> None:
+    apt.write_text(f"#!/bin/sh\n: > {tmp_path}/started\n")
+    apt.chmod(0o755)
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        error = refused(tmp_path, proxy=f"http://robot:secret@127.0.0.1:{place.getsockname()[1]}")
+    assert error.code == "registry.listener"
+    assert not (tmp_path / "started").exists()
 
 
 def test_no_apt_and_no_sources_are_said_as_that(apt: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.support.certificates import DAY, own_authority
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.signatures.lookaside import read_signatures
-from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci import loopback, manifest
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.hidden import MASK
@@ -114,3 +114,19 @@ def test_a_proxy_that_says_our_password_again_is_not_quoted(said: str, ask: Call
     error = refused.value
     assert f"407 no {MASK} here" in error.what
     assert not any(one in text for one in (quote(password), header) for text in (error.what, error.where))
+
+
+@pytest.mark.parametrize("ask", [ask_a_registry, ask_for_a_signature])
+def test_another_user_who_listens_in_a_proxys_place_hears_no_password(
+    ask: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "trusted_users", lambda: frozenset({-1}))
+    heard: list[bytes] = []
+    with listening(lambda connection: heard.append(connection.recv(1 << 16))) as port:
+        with pytest.raises(ClusterctlError) as refused:
+            ask(f"http://robot:secret@127.0.0.1:{port}")
+        assert (refused.value.code, refused.value.where) == ("registry.listener", f"127.0.0.1:{port}")
+        with pytest.raises(ClusterctlError):  # it is no proxy
+            ask(f"http://127.0.0.1:{port}")
+    assert b"".join(heard).startswith(b"CONNECT")
+    assert b"Proxy-Authorization" not in b"".join(heard)
