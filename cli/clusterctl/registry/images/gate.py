@@ -9,6 +9,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
+from clusterctl.registry.images.resolve import is_platform
 
 RELOCK = "Run: clusterctl lock. It asks only for what has changed."
 
@@ -83,9 +84,14 @@ def is_of(image: LockedImage, declared: DeclaredImage) -> bool:
     same = _has_digest(image, declared) and names == (str(declared.source), declared.target, declared.tag)
     if image.index is None or not platforms:
         return same
-    found = [one for one in platforms if any(p == one or p.startswith(f"{one}/") for p in image.platforms)]
     # Of a list that the operator named by its digest, the platforms decide which one is looked into.
-    return same and len(found) == len(platforms) == len(image.platforms)
+    # Several may be one that is wanted, as v6 and v7 are of linux/arm.
+    pairs = [(found, one) for one in platforms for found in image.platforms if is_platform(found, one)]
+    return (
+        same
+        and {one for _, one in pairs} == {*platforms}
+        and {each for each, _ in pairs} == {*image.platforms}
+    )
 
 
 def require_driver(images: Sequence[LockedImage], driver: str) -> None:

@@ -163,8 +163,8 @@ def _picked(image: DeclaredImage, index: Manifest) -> list[tuple[str, str]]:
     if not image.platforms:
         found = there
     else:
-        found = [one for wanted in image.platforms for one in there if _is(one[1], wanted)]
-        missing = [w for w in image.platforms if not any(_is(platform, w) for _, platform in there)]
+        found = [one for wanted in image.platforms for one in there if is_platform(one[1], wanted)]
+        missing = [w for w in image.platforms if not any(is_platform(platform, w) for _, platform in there)]
         if missing:
             raise _refusal(
                 image, f"it has no {', '.join(missing)}; it has {', '.join(p for _, p in there) or 'none'}"
@@ -174,7 +174,7 @@ def _picked(image: DeclaredImage, index: Manifest) -> list[tuple[str, str]]:
     return found
 
 
-def _is(platform: str, wanted: str) -> bool:
+def is_platform(platform: str, wanted: str) -> bool:
     """``linux/arm64/v8`` is a linux/arm64."""
     return platform == wanted or platform.startswith(f"{wanted}/")
 

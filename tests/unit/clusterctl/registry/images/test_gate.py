@@ -44,3 +44,23 @@ def test_one_image_is_compared_whatever_the_others_are() -> None:
         with pytest.raises(ClusterctlError, match=because) as refused:
             gate.require_same(BASE, declared)
         assert refused.value.code == "images.stale-lock"
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "same"),
+    [
+        (["linux/amd64"], ["linux/amd64"], True),
+        (["linux/amd64", "linux/arm64"], ["linux/amd64", "linux/arm64/v8"], True),
+        (["linux/arm"], ["linux/arm/v6", "linux/arm/v7"], True),
+        (["linux/amd64"], ["linux/amd64/v2", "linux/amd64/v2"], True),
+        (["linux/amd64"], ["linux/arm64/v8"], False),
+        (["linux/amd64", "linux/arm64"], ["linux/amd64"], False),
+        (["linux/amd64"], ["linux/amd64", "linux/arm64/v8"], False),
+        (["linux/arm/v7"], ["linux/arm"], False),
+    ],
+)
+def test_a_list_is_the_declared_one_by_its_platforms_whatever_their_number(
+    declared: list[str], found: list[str], same: bool
+) -> None:
+    image = BASE.model_copy(update={"index": B, "platforms": tuple(found)})
+    assert gate.is_of(image, replace(DECLARED, platforms=tuple(declared))) is same
