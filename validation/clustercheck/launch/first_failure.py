@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 
 # A rank that fails with such an error lost its peers: it is a witness, not the cause.
 PEER_GONE = re.compile(
@@ -130,6 +130,21 @@ def judge_ranks(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ..
 def succeeded(item: RankEvidence) -> bool:
     """Whether it succeeded, by its own traces."""
     return _classify_end(item)[0] is RankState.OK
+
+
+def names_a_witness(outcome: JobOutcome) -> bool:
+    """Whether only one node is named, as it lost a peer, and others waited: one of these may be the cause."""
+    first = outcome.first_failure
+    if first is None or set(outcome.suspects) != {first.node}:
+        return False
+    is_witness = first.state is RankState.LOST_PEER or (
+        first.state is RankState.FAILED
+        and first.waited_for_peers
+        and PEER_GONE.search(first.because) is not None
+    )
+    return is_witness and any(
+        rank.state is RankState.KILLED and rank.node != first.node for rank in outcome.ranks
+    )
 
 
 def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:

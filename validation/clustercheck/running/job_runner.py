@@ -12,6 +12,7 @@ from clustercheck.checks.support import nccl
 from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.first_failure import names_a_witness
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import is_number
@@ -61,7 +62,8 @@ class JobRunner:
     ) -> Evidence:
         """Run a job; if some nodes make it fail, again without them, while ``least`` nodes remain.
 
-        All repeats together start within the suite's time limit.
+        All repeats together start within the suite's time limit. Where each launch names another node for
+        the loss of a peer, one that took part in all makes it so: it is among those of the last one.
         """
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)
@@ -78,6 +80,11 @@ class JobRunner:
             evidence, outcome = launch(evidence, nodes)
             if not isinstance(outcome, str):
                 self._repeats_s += outcome.duration_s
+        before = evidence.attempts.get(job, ())
+        if before and not isinstance(outcome, str) and all(map(names_a_witness, (*before, outcome))):
+            attempts = {name: each for name, each in evidence.attempts.items() if name != job}
+            evidence = replace(evidence, attempts=attempts)
+            outcome = replace(outcome, first_failure=None)
         return add_outcome(evidence, job, outcome)
 
     def run_without_framework(

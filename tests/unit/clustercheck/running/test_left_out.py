@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.support.validation_in_memory import FakeLauncher
 
 from clustercheck.checks import all_reduce
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.launch.model import JobSpec, RankState
+from clustercheck.launch.model import JobOutcome, JobSpec, RankState
 from clustercheck.model import Verdict
 from clustercheck.running.group import run_jobs
 from clustercheck.running.job_runner import REPEATS
@@ -75,3 +76,55 @@ def test_a_job_is_run_again_a_few_times_only() -> None:
     found = after("full", launcher, nodes=6)
     assert len([job for job in launcher.jobs if job.program == "cpu_stream.py"]) == 1 + REPEATS
     assert len(found.attempts["cpu_stream"]) == REPEATS
+
+
+def lost_their_peer(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
+    """One closes its connection to an honest node, to so many in a row, and waits as all do."""
+    left = [victims]
+
+    def change(spec: JobSpec, outcome: JobOutcome) -> JobOutcome:
+        if spec.program != "data_parallel.py" or liar not in spec.nodes or not left[0]:
+            return outcome
+        left[0] -= 1
+        victim = next(node for node in spec.nodes if node != liar)
+        because = "RuntimeError while all-reduce of gradients: Connection closed by peer [10.0.0.6]:4711"
+        ranks = [
+            replace(rank, state=RankState.FAILED, because=because, verdict={"collective": True})
+            if rank.node == victim
+            else replace(rank, state=RankState.KILLED, verdict=None, because="terminated")
+            for rank in outcome.ranks
+        ]
+        first = next(rank for rank in ranks if rank.node == victim)
+        return replace(outcome, ranks=tuple(ranks), first_failure=first)
+
+    return change
+
+
+class Losing(FakeLauncher):
+    """Whose outcomes are changed."""
+
+    def __init__(self, change: Callable[[JobSpec, JobOutcome], JobOutcome]) -> None:
+        super().__init__()
+        self.changed = change
+
+    def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
+        return self.changed(spec, super().run(spec, on_event=on_event))
+
+
+@pytest.mark.parametrize("liar", ["gpu01", "gpu06"])
+def test_one_of_those_left_is_the_cause_where_one_after_the_other_loses_its_peer(liar: str) -> None:
+    found = after("standard", Losing(lost_their_peer(liar, 1 + REPEATS)), nodes=6)
+    check = next(each for each in CHECKS if each.id == "data-parallel")
+    verdicts = {str(each.subject.node): each.verdict for each in evaluate(check, found)}
+    victims = [node for node in found.declared if node != liar][:REPEATS]
+    assert [verdicts[node] for node in victims] == [Verdict.NOT_RUN] * REPEATS
+    assert {verdicts[node] for node in found.declared if node not in victims} == {Verdict.FAIL}
+    assert found.jobs["data_parallel"].first_failure is None
+
+
+def test_a_node_without_which_the_job_succeeds_is_named_for_the_loss_of_its_peer() -> None:
+    found = after("standard", Losing(lost_their_peer("gpu06", 1)), nodes=6)
+    check = next(each for each in CHECKS if each.id == "data-parallel")
+    failed = [each.subject.node for each in evaluate(check, found) if each.verdict is Verdict.FAIL]
+    assert failed == ["gpu01"]
+    assert found.jobs["data_parallel"].good
