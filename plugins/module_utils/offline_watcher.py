@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ MOST_NAME = 253  # characters of a name of DNS
 # Of TCP in /proc/net: ESTABLISHED, SYN_SENT, CLOSE_WAIT can carry what we ask for; and LISTEN.
 OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
 MOST_LOOKS = 20
+# For the programs of sessions that are open already: apply waits for the first record.
+LOOK_S = 5.0
 WRITE_S = 0.5
 # A FIFO next to the record, into which something is written after each.
 BELL = "bell"
@@ -153,18 +156,16 @@ def process_of(protocol: int, port: int, family: int) -> tuple[str, str]:
     names = [table] + ([Path(f"/proc/net/{PROTOCOLS[protocol]}6")] if family == 4 else [])
     inodes = set()
     for name in names:
-        try:
-            for line in name.read_text().splitlines()[1:]:
-                fields = line.split()
-                if int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{fields[9]}]")
-        except (OSError, ValueError, IndexError):
-            continue
+        for fields in sockets_of(name):
+            if int(fields[1].rpartition(":")[2], 16) == port and len(inodes) < MOST_OUTSIDE:
+                inodes.add(f"socket:[{fields[9]}]")
     if not inodes:
         return "", ""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if any(str(one.readlink()) in inodes for one in (process / "fd").iterdir()):
+            with os.scandir(process / "fd") as descriptors:
+                is_holder = any(os.readlink(one) in inodes for one in descriptors)  # noqa: PTH115
+            if is_holder:
                 unit = [
                     word
                     for word in _text(process / "cgroup").replace("\n", "/").split("/")
@@ -181,6 +182,16 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
+def sockets_of(table: Path) -> Iterator[list[str]]:
+    """The fields of each socket in a table of the kernel, one at a time: a user may have very many."""
+    with contextlib.suppress(OSError), table.open(encoding="ascii") as lines:
+        next(lines, "")
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 9:
+                yield fields
+
+
 def _address_of(word: str) -> Any:
     """An address as /proc/net has it: words of 32 bits, each in this machine's own order."""
     raw = b"".join(struct.pack("=I", int(word[at : at + 8], 16)) for at in range(0, len(word), 8))
@@ -188,22 +199,20 @@ def _address_of(word: str) -> Any:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def open_sessions(root: Path = Path("/proc/net")) -> list[tuple[Any, int, int]]:
+def open_sessions(root: Path = Path("/proc/net")) -> Iterator[tuple[Any, int, int]]:
     """Far address, far port and own port of TCP sessions that this host may have started.
 
     Not those to a port that listens here: others started them.
     """
-    lines = []
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            lines += [line.split() for line in (root / name).read_text().splitlines()[1:]]
-    served = {one[1].rpartition(":")[2] for one in lines if one[3] == LISTENING}
-    found = []
-    for one in lines:
-        own, (far, _, far_port) = one[1].rpartition(":")[2], one[2].rpartition(":")
-        if one[3] in OPEN_STATES and own not in served:
-            found.append((_address_of(far), int(far_port, 16), int(own, 16)))
-    return found
+    tables = [root / name for name in ("tcp", "tcp6")]
+    served = {
+        one[1].rpartition(":")[2] for table in tables for one in sockets_of(table) if one[3] == LISTENING
+    }
+    for table in tables:
+        for one in sockets_of(table):
+            own, (far, _, far_port) = one[1].rpartition(":")[2], one[2].rpartition(":")
+            if one[3] in OPEN_STATES and own not in served:
+                yield _address_of(far), int(far_port, 16), int(own, 16)
 
 
 class Watch:
@@ -225,15 +234,17 @@ class Watch:
         }  # fmt: skip
         self.flows: OrderedDict[tuple[Any, int, int], bool] = OrderedDict()
 
-    def find_open(self, sessions: list[tuple[Any, int, int]]) -> None:
+    def find_open(self, sessions: Iterable[tuple[Any, int, int]]) -> None:
         """Write down sessions with outsiders that started before the watch: what they carry is not heard."""
-        strangers = [
+        strangers = (
             one
             for one in sessions
             if not is_nobody(one[0]) and not any(one[0] in network for network in self.allowed)
-        ]
+        )
+        end = time.monotonic() + LOOK_S
         for number, (far, far_port, own_port) in enumerate(strangers):
-            by, unit = process_of(TCP, own_port, far.version) if number < MOST_OUTSIDE else ("", "")
+            is_looked_for = number < MOST_OUTSIDE and time.monotonic() < end
+            by, unit = process_of(TCP, own_port, far.version) if is_looked_for else ("", "")
             one = {
                 "address": str(far),
                 "protocol": "tcp",

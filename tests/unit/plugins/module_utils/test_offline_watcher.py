@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,8 @@ SESSIONS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when
    4: 0109090A:C003 84026597:01BB 06 0 0 0 0 0 5
    5: 0100007F:C004 0100007F:0050 01 0 0 0 0 0 6
 """
+TABLE_HEAD = "  sl  local_address remote_address\n"
+LISTENS = "   0: 0100007F:2328 00000000:0000 0A 00000000:00000000 00:00000000 00000000 4711 0 9\n"
 SESSIONS_6 = """  sl  local_address remote_address
    0: 0000000000000000FFFF00000109090A:C005 0000000000000000FFFF000008080808:01BB 08 0 0 0 0 0 7
 """
@@ -210,6 +213,29 @@ def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_
         f"sessions were open before its watch started: {OUT}:443 (tcp, 1 time)"
     )
     assert offline.why_not({**record, "open": []}, "r1") == ""
+
+
+def test_sockets_without_number_take_neither_the_memory_of_a_watch_nor_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(watcher.time, "monotonic", lambda: next(clock))
+    looks: list[int] = []
+    monkeypatch.setattr(watcher, "process_of", lambda *_: (looks.append(1), ("", ""))[1])
+    (tmp_path / "tcp").write_text(TABLE_HEAD + LISTENS * 20_000 + SESSIONS.partition("\n")[2])
+    tracemalloc.start()
+    try:
+        watch = new_watch()
+        watch.find_open(watcher.open_sessions(tmp_path))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [one["address"] for one in watch.record["open"]] == [OUT]
+    assert peak < 20 * 20_000  # bytes; their lines have 60
+    found = [(ipaddress.IPv4Address("9.0.0.0") + number, 443, 40000) for number in range(100)]
+    looks.clear()
+    watch.find_open(found)
+    assert len(looks) <= watcher.LOOK_S
 
 
 def test_who_sends_without_end_does_not_keep_the_watch_from_ending() -> None:
