@@ -18,7 +18,7 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clustercheck.result.gc_pause import gc_paused
-from clustercheck.result.memory import require_bounded_memory
+from clustercheck.result.memory import is_dense, require_bounded_memory
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_bounded
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
@@ -89,13 +89,21 @@ def pieces(members: Mapping[str, Any]) -> Iterator[str]:
         yield f"{opening}{json.dumps(key)}: "
         opening = ",\n"
         if isinstance(value, (list, Iterator)):
-            yield from _lines("[]", map(ENCODE, value))
+            yield from _lines("[]", map(_encode_item, value))
         elif isinstance(value, Mapping):
             each = ((json.dumps(name), ENCODE(item)) for name, item in value.items())
             yield from _lines("{}", (f"{name}: {item}" for name, item in each))
         else:
             yield ENCODE(value)
     yield "\n}\n" if members else "{}\n"
+
+
+def _encode_item(item: Any) -> str:
+    """One item of a list; without evidence for which the whole document would be refused: a node may make it."""
+    line = ENCODE(item)
+    if isinstance(item, Mapping) and "evidence" in item and is_dense(line.encode()):
+        return ENCODE({**item, "evidence": {"omitted": "it has far more values than its size allows"}})
+    return line
 
 
 def _lines(brackets: str, items: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
@@ -20,6 +21,7 @@ MAX_EXPONENT = 400
 # Of records of ours: real results have 20 bytes a value, and a value of two bytes takes 120 in memory.
 MIN_BYTES_PER_VALUE = 8
 FEW_VALUES = 100_000
+PIECE = 1 << 20  # bytes that are looked through at a time
 # Half of a surrogate pair is not a character, and cannot be written anywhere; whole pairs are passed over.
 HALF_SURROGATE = re.compile(
     r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -50,9 +52,32 @@ def read_json(text: str, what: str) -> Any:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
 
 
+@dataclass(frozen=True)
+class Marks:
+    """How much there is in JSON that is not read yet: at least as many values, objects, and members of these."""
+
+    values: int
+    objects: int
+    members: int
+
+
+def count_marks(content: bytes, *, exactly: bool = False) -> Marks:
+    """What its marks say; ``exactly``: without those in its texts, which takes some ten times as long."""
+    counts = dict.fromkeys((b",", b"[", b"{", b":"), 0)
+    for piece in _outside_texts(content) if exactly else (content,):
+        for mark in counts:
+            counts[mark] += piece.count(mark)
+    return Marks(counts[b","] + counts[b"["] + counts[b"{"], counts[b"{"], counts[b":"])
+
+
 def count_values(content: bytes) -> int:
     """At least as many as the values in JSON, without reading it."""
-    return sum(map(content.count, (b",", b"[", b"{")))
+    return count_marks(content).values
+
+
+def has_more_values(content: bytes, most: int) -> bool:
+    """Whether there are more than so many values in JSON, without reading it; marks in its texts are none."""
+    return count_values(content) > most and count_marks(content, exactly=True).values > most
 
 
 def require_few_values(content: bytes) -> None:
@@ -60,8 +85,21 @@ def require_few_values(content: bytes) -> None:
 
     Raises CannotReadError.
     """
-    if count_values(content) > FEW_VALUES + len(content) // MIN_BYTES_PER_VALUE:
+    if has_more_values(content, FEW_VALUES + len(content) // MIN_BYTES_PER_VALUE):
         raise CannotReadError("it has far more values than clusterctl writes")
+
+
+def _outside_texts(content: bytes) -> Iterator[bytes]:
+    """What stands between the texts of JSON, in pieces: right up to where it is none."""
+    inside, before = 0, b""
+    for start in range(0, len(content), PIECE):
+        piece = before + content[start : start + PIECE]
+        before = b"\\" * (
+            (len(piece) - len(piece.rstrip(b"\\"))) % 2
+        )  # an escape that goes on in the next one
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(parts[inside::2])
+        inside = (inside + len(parts) - 1) % 2
 
 
 def read_answer(
@@ -89,12 +127,8 @@ def read_answer(
 
 def _require_few_marks(text: str, what: str, values: int) -> None:
     """Counts commas and brackets outside of strings: before a document is made of them, which takes more."""
-    most = 2 * values  # a value may have two: its comma, and its bracket
-    if sum(map(text.count, ",[{")) <= most:
-        return
-    bare = text.replace("\\\\", "").replace('\\"', "")
-    few_strings = bare.count('"') <= 2 * most  # a name and a text for each value
-    if not few_strings or sum(sum(map(part.count, ",[{")) for part in bare.split('"')[::2]) > most:
+    # A value may have two: its comma, and its bracket.
+    if has_more_values(text.encode(errors="surrogatepass"), 2 * values):
         raise CannotReadError(f"{what} has more than {values} values")
 
 

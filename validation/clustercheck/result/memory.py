@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from clustercheck.parse.document import count_values
+from clustercheck.parse.document import MIN_BYTES_PER_VALUE, Marks, count_marks
 from clustercheck.parse.reading import CannotReadError
 
 # Measured (CPython 3.11, pydantic 2): an object takes 300 bytes, another value 72, a character 1 beside its
@@ -22,6 +22,9 @@ MEMBERS_PER_OBJECT = 16
 # A text with one character beyond U+00FF takes 2 or 4 bytes for each that it has.
 WIDE = re.compile(rb'(?:\\u(?!00)|[\xc4-\xf4])(?:[^"\\]++|\\.)*+', re.DOTALL)
 WIDE_BYTES = 3
+# Of one result, beyond what its size allows.
+FEW_IN_ITEM = 40
+FEW_MEMORY_OF_ITEM = 20_000
 # How far to look back for the start of such a text; beyond, all since the last one counts.
 MAX_QUOTES = 64
 MAX_BACKSLASHES = 64
@@ -32,11 +35,13 @@ def require_bounded_memory(content: bytes) -> None:
 
     Raises CannotReadError.
     """
-    objects = content.count(b"{")
-    if content.count(b":") > FEW_MEMBERS + MEMBERS_PER_OBJECT * objects:
-        raise CannotReadError("its objects have far more members than clusterctl writes")
     usual = FEW_MEMORY + MEMORY_PER_BYTE * len(content)
-    needed = memory_needed(content, min(usual, MAX_MEMORY))
+    marks = count_marks(content)
+    if _is_beyond(content, marks, usual):  # but for marks that are words of its texts
+        marks = count_marks(content, exactly=True)
+    if _has_many_members(marks):
+        raise CannotReadError("its objects have far more members than clusterctl writes")
+    needed = memory_needed(content, marks, min(usual, MAX_MEMORY))
     if needed > usual:
         raise CannotReadError("it would take far more memory than what clusterctl writes")
     if needed > MAX_MEMORY:
@@ -45,12 +50,34 @@ def require_bounded_memory(content: bytes) -> None:
         )
 
 
-def memory_needed(content: bytes, limit: int = MAX_MEMORY) -> int:
+def is_dense(line: bytes) -> bool:
+    """Whether one item of a result has so many values, members or objects for its size that a few hundred of
+    them would have the whole refused."""
+    return _is_dense(line, count_marks(line)) and _is_dense(line, count_marks(line, exactly=True))
+
+
+def _is_dense(line: bytes, marks: Marks) -> bool:
+    return (
+        marks.values > FEW_IN_ITEM + len(line) // MIN_BYTES_PER_VALUE
+        or marks.members > FEW_IN_ITEM + MEMBERS_PER_OBJECT * marks.objects
+        or memory_needed(line, marks) > FEW_MEMORY_OF_ITEM + MEMORY_PER_BYTE * len(line)
+    )
+
+
+def memory_needed(content: bytes, marks: Marks, limit: int = MAX_MEMORY) -> int:
     """Bytes that reading it takes, about; where they are more than ``limit``, at least more than that."""
-    objects = content.count(b"{")
-    values = count_values(content) - objects
-    needed = BYTES_PER_BYTE * len(content) + OBJECT_BYTES * objects + VALUE_BYTES * values
+    values = marks.values - marks.objects
+    needed = BYTES_PER_BYTE * len(content) + OBJECT_BYTES * marks.objects + VALUE_BYTES * values
     return needed + _of_wide_texts(content, limit - needed)
+
+
+def _is_beyond(content: bytes, marks: Marks, usual: int) -> bool:
+    limit = min(usual, MAX_MEMORY)
+    return _has_many_members(marks) or memory_needed(content, marks, limit) > limit
+
+
+def _has_many_members(marks: Marks) -> bool:
+    return marks.members > FEW_MEMBERS + MEMBERS_PER_OBJECT * marks.objects
 
 
 def _of_wide_texts(content: bytes, limit: int) -> int:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from clustercheck.parse.document import count_values
+from clustercheck.parse.document import has_more_values
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.bounded_file import UnusableFileError, is_there, read_bounded
@@ -330,7 +330,7 @@ class Bundler:
                 raise refusal("they repeat the same content too often", self.directory / INDEX)
             text = bundle.model_dump_json(indent=1) + "\n"
             raw = text.encode()
-            if len(raw) > MAX_INDEX_BYTES or count_values(raw) > MAX_INDEX_VALUES:
+            if len(raw) > MAX_INDEX_BYTES or has_more_values(raw, MAX_INDEX_VALUES):
                 raise refusal("their names and parts make an index that is too large", self.directory / INDEX)
             replace_file(self.directory / INDEX, text, mode=0o644)
             # What lay here on its way is not a part of a bundle that is finished.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from clustercheck.parse.document import count_values
+from clustercheck.parse.document import has_more_values
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.untrusted import first_problem
 
@@ -63,7 +63,7 @@ class UnreadableError(Exception):
 def read_document(validate: Callable[[bytes], T], raw: bytes, max_values: int = MAX_VALUES) -> T:
     """What ``validate`` (a model's, from JSON) makes of it. Raises UnreadableError."""
     # Before they are read: a value of two bytes takes some hundred in memory.
-    if count_values(raw) > max_values:
+    if has_more_values(raw, max_values):
         raise UnreadableError(f"it has more than {max_values} values")
     try:
         return validate(raw)

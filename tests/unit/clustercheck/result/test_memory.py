@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.bench.report_scale import collected, judge
 
+from clustercheck.parse.document import count_marks
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import memory, reading
 from clusterctl.report.files import pieces
@@ -45,6 +48,10 @@ def test_a_result_beyond_all_memory_is_refused_with_its_nodes(monkeypatch: pytes
         reading.read(content)
 
 
+def needed_by(content: bytes) -> int:
+    return memory.memory_needed(content, count_marks(content))
+
+
 TEXTS = {
     "escaped": (r"\u0100", r"\u0041"),
     "a pair": (r"\ud83d\ude00", r"\u0041\u0041"),
@@ -60,18 +67,14 @@ TEXTS = {
 @pytest.mark.parametrize(("wide", "narrow"), TEXTS.values(), ids=TEXTS.keys())
 def test_a_text_with_a_wide_character_takes_four_bytes_for_each(wide: str, narrow: str) -> None:
     long = "x" * 10_000
-    needed, others = (
-        memory.memory_needed(f'["y", "{long}{one}{long}", "z"]'.encode()) for one in (wide, narrow)
-    )
+    needed, others = (needed_by(f'["y", "{long}{one}{long}", "z"]'.encode()) for one in (wide, narrow))
     assert 60_000 < needed - others < 70_000
 
 
 def test_texts_with_wide_characters_are_read_where_they_are_short() -> None:
     content = result_of("[" + '"0 … 1",' * 10_000 + "0]")
     assert reading.read(content).run == "x"
-    assert (
-        memory.memory_needed(content) < memory.memory_needed(content.replace("…".encode(), b"abc")) + 500_000
-    )
+    assert needed_by(content) < needed_by(content.replace("…".encode(), b"abc")) + 500_000
 
 
 def test_a_real_result_of_4000_nodes_is_read() -> None:
@@ -80,7 +83,35 @@ def test_a_real_result_of_4000_nodes_is_read() -> None:
     members: dict[str, Any] = document.members()
     content = "".join(pieces(members)).encode()
     assert len(json.loads(content)["results"]) > 200 * nodes
-    needed = memory.memory_needed(content)
+    needed = needed_by(content)
     assert needed * 4000 / nodes < memory.MAX_MEMORY
     assert needed < memory.MEMORY_PER_BYTE * len(content)
     assert content.count(b":") < memory.MEMBERS_PER_OBJECT * content.count(b"{")
+
+
+def test_marks_in_texts_of_a_node_do_not_make_a_result_unreadable() -> None:
+    for mark in (",", "[", "{", ":", '\\"[{', "\\\\"):
+        content = result_of(json.dumps(mark * 300_000))
+        assert reading.read(content).run == "x"
+
+
+@pytest.mark.parametrize("dense", [[0] * 20_000, [{}] * 20_000, dict.fromkeys(map(str, range(20_000)), 0)])
+def test_evidence_that_would_have_the_whole_result_refused_is_omitted(dense: Any, tmp_path: Path) -> None:
+    document = judge(collected(3, "quick"), "quick", {})
+    results = [
+        replace(result, evidence={"said": dense}) if result.subject.node == "gpu02" else result
+        for result in document.results
+    ]
+    hostile = replace(document, results=tuple(results))
+    content = "".join(pieces(hostile.members())).encode()
+    assert len(reading.read(content).results) == len(results)
+    found = {one["subject"]["node"]: one["evidence"] for one in json.loads(content)["results"]}
+    assert found["gpu02"] == {"omitted": "it has far more values than its size allows"}
+    assert "omitted" not in found["gpu01"]
+
+
+def test_no_evidence_of_a_real_result_is_omitted() -> None:
+    document = judge(collected(8, "full"), "full", {})
+    lines = list(map(json.dumps, document.members()["results"]))
+    assert len(lines) > 1000
+    assert not [line for line in lines if memory.is_dense(line.encode())]
