@@ -99,7 +99,7 @@ def pieces(members: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _encode_item(item: Any) -> str:
-    """One item of a list; without evidence for which the whole document would be refused: a node may make it."""
+    """One item of a list; without evidence that would have the whole document refused."""
     line = ENCODE(item)
     if isinstance(item, Mapping) and "evidence" in item and is_dense(line.encode()):
         return ENCODE({**item, "evidence": {"omitted": "it has far more values than its size allows"}})

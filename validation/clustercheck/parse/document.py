@@ -54,7 +54,7 @@ def read_json(text: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class Marks:
-    """How much there is in JSON that is not read yet: at least as many values, objects, and members of these."""
+    """How much there is in JSON that is not read yet: at least as many values, objects and members."""
 
     values: int
     objects: int
