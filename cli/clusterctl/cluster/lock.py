@@ -24,6 +24,8 @@ from clusterctl.errors import ClusterctlError
 NAME = names.LOCK_FILE
 HEAD = "# Written by `clusterctl lock`. Keep it in git: images go by these digests, and by no tag.\n"
 SCHEMA: Literal[1] = 1
+# So much is read whatever it holds: a line of a layer has 110 bytes and five of bounded_yaml.MAX_NODES.
+MAX_WRITTEN_BYTES = 8 << 20
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -143,8 +145,20 @@ def parse(text: str, file: Path) -> Lock:
 
 
 def write(directory: ClusterDirectory, lock: Lock) -> None:
-    """Replace the lock at once, never half of it."""
-    replace_file(path(directory), text_of(lock), mode=0o644)
+    """Replace the lock at once, never half of it.
+
+    Raises ClusterctlError (``images.lock-unreadable``) for one that would not be read again.
+    """
+    text = text_of(lock)
+    if len(text.encode()) > MAX_WRITTEN_BYTES:
+        largest = max(lock.images, key=lambda image: len(image.model_dump_json()))
+        raise ClusterctlError(
+            f"the lock would have more than {MAX_WRITTEN_BYTES >> 20} MiB, most of them of {largest.name}",
+            code="images.lock-unreadable",
+            where=str(path(directory)),
+            hint="Is it the image that was meant? `platforms` names what you want of it.",
+        )
+    replace_file(path(directory), text, mode=0o644)
 
 
 def text_of(lock: Lock) -> str:

@@ -18,6 +18,7 @@ from typing import IO, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from clustercheck.parse.plain_text import one_line, plain_text
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, open_regular, read_bounded
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import create_private
@@ -36,8 +37,6 @@ SCHEMA: Literal[1] = 1
 MAX_INDEX_BYTES, MAX_INDEX_VALUES = 32 << 20, 1_500_000
 MAX_FILES = MAX_DIRECTORIES = 100_000
 MAX_IMAGES = 1000
-# Of some hundred images.
-MAX_LOCK = 4 << 20
 # Of one thing: a blob of 1 TB in the smallest parts.
 MAX_PARTS, MAX_ITEM_BYTES = 100_000, 1 << 50
 # Things may share parts, as copies of a file do, but a small medium is not read for weeks.
@@ -108,7 +107,7 @@ class Bundle(BundleRecord):
     schema_version: Literal[1] = SCHEMA
     made: Word
     cluster: Word
-    lock: Annotated[str, StringConstraints(max_length=MAX_LOCK)]
+    lock: Annotated[str, StringConstraints(max_length=lock_file.MAX_BYTES)]
     images: Annotated[tuple[BundledImage, ...], Field(max_length=MAX_IMAGES, fail_fast=True)] = ()
     blobs: Annotated[tuple[Item, ...], Field(max_length=MAX_IMAGES * MAX_LAYERS, fail_fast=True)] = ()
     files: Annotated[tuple[BundledFile, ...], Field(max_length=MAX_FILES, fail_fast=True)] = ()

@@ -37,6 +37,7 @@ class Brought:
 
 _FORM: TypeAdapter[tuple[Brought, ...]] = TypeAdapter(tuple[Brought, ...])
 MAX_BYTES = 64 << 20  # years of images
+MAX_MANIFESTS_OF_IMAGE = 5000  # some 0.4 MB; beyond, its oldest are forgotten, and never pruned
 
 
 def path(directory: ClusterDirectory) -> Path:
@@ -71,15 +72,15 @@ def remember(directory: ClusterDirectory, new: Brought, written: Collection[str]
         path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(directory):
         known = {(one.registry, one.repository, one.digest): one for one in brought(directory)}
-        before = known.get((new.registry, new.repository, new.digest))
         place = (new.registry, new.repository)
         ours = {d for one in known.values() if (one.registry, one.repository) == place for d in one.manifests}
+        before = known.pop((*place, new.digest), None)
         known[*place, new.digest] = replace(
             new,
             manifests=tuple(digest for digest in new.manifests if digest in ours or digest in written),
             signature=before.signature if before else "",
         )
-        _write(directory, list(known.values()))
+        _write(directory, _without_oldest(new.name, list(known.values())))
 
 
 def remember_signature(
@@ -107,6 +108,17 @@ def forget(directory: ClusterDirectory, gone: Sequence[Brought]) -> None:
     """Strike out what is there no more."""
     with locked(directory):
         _write(directory, [one for one in brought(directory) if one not in gone])
+
+
+def _without_oldest(name: str, entries: Sequence[Brought]) -> list[Brought]:
+    """The same; of one image no more than its share: a source gives it as many manifests as it likes."""
+    left, kept = MAX_MANIFESTS_OF_IMAGE, []
+    for one in reversed(entries):
+        if one.name == name:
+            left -= 1 + len(one.manifests)
+        if one.name != name or left >= 0 or one is entries[-1]:
+            kept.append(one)
+    return kept[::-1]
 
 
 def _write(directory: ClusterDirectory, entries: Sequence[Brought]) -> None:

@@ -25,6 +25,8 @@ MAX_TOTAL_BYTES = 4 << 20
 # Configurations and layers; Docker makes no image of more than 127, a list has some ten platforms.
 MAX_BLOBS = 5000
 LONGEST_VERSION = 100
+# Of a list that are wanted, and characters of one; known ones are as linux/arm64/v8.
+MAX_PLATFORMS, MAX_PLATFORM = 100, 100
 # For all manifests of one image, and for each kind of question about all images: what is there, which blobs.
 DESCRIBE_S, SURVEY_S = 900.0, 1800.0
 
@@ -171,6 +173,10 @@ def _picked(image: DeclaredImage, index: Manifest) -> list[tuple[str, str]]:
             )
     if not found:
         raise _refusal(image, "its list is empty")
+    if len(found) > MAX_PLATFORMS or any(len(platform) > MAX_PLATFORM for _, platform in found):
+        raise _refusal(
+            image, f"more than {MAX_PLATFORMS} images of its list are wanted, or one is of no known platform"
+        )
     return found
 
 

@@ -25,8 +25,8 @@ ELSEWHERE = ("foreign", "nondistributable")
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests
 LARGEST = 4 << 20
 MAX_CHILDREN = 1000
-# Docker makes no image of more than 127.
-MAX_LAYERS = 1000
+# Docker makes no image of more than 127, and overlayfs takes 500.
+MAX_LAYERS = 256
 
 
 @dataclass(frozen=True)

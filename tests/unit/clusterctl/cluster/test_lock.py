@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clusterctl.cluster import lock
+from clusterctl.cluster import bounded_yaml, lock
+from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage, LockedSignature
 from clusterctl.errors import ClusterctlError
 
@@ -80,3 +81,20 @@ def test_an_image_has_names_alone(name: str, value: object) -> None:
         lock.parse(yaml.safe_dump(document), Path("lock"))
     assert refused.value.code == "images.lock-unreadable"
     assert "\x1b" not in str(refused.value)
+
+
+def test_a_lock_that_would_not_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = ClusterDirectory(tmp_path)
+    large = IMAGE.model_copy(update={"name": "large", "layers": (BLOB,) * 256})
+    text = lock.text_of(Lock(images=(large,)))
+    nodes = sum(isinstance(event, yaml.NodeEvent) for event in yaml.parse(text))
+    assert nodes / len(text) * lock.MAX_WRITTEN_BYTES < bounded_yaml.MAX_NODES
+    assert lock.MAX_WRITTEN_BYTES <= lock.MAX_BYTES
+    monkeypatch.setattr(lock, "MAX_WRITTEN_BYTES", len(text))
+    lock.write(directory, Lock(images=(large,)))
+    with pytest.raises(ClusterctlError, match="most of them of large") as refused:
+        lock.write(directory, Lock(images=(IMAGE, large)))
+    assert refused.value.code == "images.lock-unreadable"
+    assert lock.read(directory) == Lock(images=(large,))

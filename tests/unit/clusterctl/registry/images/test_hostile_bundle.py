@@ -83,7 +83,7 @@ def test_an_index_that_is_no_ordinary_file_is_refused_at_once(kind: str, tmp_pat
         b'{"images":[' + b"{}," * 1_000_000 + b"{}]}",
         json.dumps(index(made="x\x1b[31m")).encode(),
         json.dumps(index(cluster="x" * 400)).encode(),
-        json.dumps(index(lock="x" * (5 << 20))).encode(),
+        json.dumps(index(lock="x" * (17 << 20))).encode(),
         json.dumps(index(files=[{"path": "a\nb", "item": item(b"")}])).encode(),
         json.dumps(index(blobs=[{**item(b""), "size": 2**60}])).encode(),
         json.dumps(index(blobs=[{**item(b""), "sha256": "../../etc/passwd"}])).encode(),

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.registry.images import mirrored
 from clusterctl.registry.images.mirrored import Brought
@@ -40,3 +42,17 @@ def test_the_signature_of_an_image_that_others_brought_makes_it_none_of_ours(tmp
     directory = ClusterDirectory(tmp_path)
     mirrored.remember_signature(directory, "elsewhere:5000", ONE.repository, ONE.digest, "sha256:s")
     assert mirrored.brought(directory) == []
+
+
+def test_of_one_image_the_oldest_are_forgotten_and_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrored, "MAX_MANIFESTS_OF_IMAGE", 10)
+    directory = ClusterDirectory(tmp_path)
+    mirrored.remember(directory, ONE, ["sha256:a"])
+    manifests = tuple(f"sha256:{number}" for number in range(4))
+    for digest in ("sha256:x", "sha256:y", "sha256:z", "sha256:x"):
+        mirrored.remember(
+            directory, replace(ONE, name="other", digest=digest, manifests=manifests), manifests
+        )
+    assert [one.digest for one in mirrored.brought(directory)] == ["sha256:a", "sha256:z", "sha256:x"]
