@@ -27,7 +27,7 @@ from clusterctl.engine.events import (
     as_line,
 )
 from clusterctl.engine.failure import title_of
-from clusterctl.runs.events import journal_lines
+from clusterctl.runs.events import journal_lines, require_few_open
 
 # What must survive a crash of the machine, not only of the program.
 DURABLE = (JobStarted, JobFinished, HostFinished, WaveFinished)
@@ -110,6 +110,7 @@ def open_jobs(path: Path) -> list[JobStarted]:
     for event in read(path, start=b'{"event": "job_'):
         if isinstance(event, JobStarted):
             jobs[event.host, event.job_id] = event
+            require_few_open(path, len(jobs))
         elif isinstance(event, JobFinished):
             jobs.pop((event.host, event.job_id), None)
     return list(jobs.values())

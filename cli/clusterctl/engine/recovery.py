@@ -21,6 +21,7 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.runs.events import require_few_open
 from clusterctl.runs.store import Run, RunStore, UnreadableRun
 
 # How long one query waits on the node before it is reported again that the job still runs.
@@ -85,8 +86,13 @@ def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
     changing = [run for run in listing.runs if run.kind in CHANGING_KINDS and run.id != besides.id]
     runs: list[Run | UnreadableRun] = [*changing, *listing.unreadable]
     # In this order: whether there is a journal is known once it was read.
-    found = [LeftBehind(run, tuple(open_jobs(run.journal)), is_there(run.journal)) for run in runs]
-    return [one for one in found if one.jobs or one.cut_off or isinstance(one.run, UnreadableRun)]
+    found, count = [], 0
+    for run in runs:
+        one = LeftBehind(run, tuple(open_jobs(run.journal)), is_there(run.journal))
+        require_few_open(run.journal, count := count + len(one.jobs))
+        if one.jobs or one.cut_off or isinstance(run, UnreadableRun):
+            found.append(one)
+    return found
 
 
 def recover(

@@ -16,6 +16,7 @@ from clusterctl.report.view import NOT_APPLICABLE, ORDER, WORDS, counts_text, ou
 
 MAX_ROWS = 16  # with more nodes than these, those with the same cells share a row
 MAX_PARTS = 16  # a cell with more parts than these shows shares, not each part
+MAX_CELLS = 1_000_000  # 4,000 nodes have a third of it
 MAX_EVERY = 128  # nodes: one row for each of more is too much to read
 
 
@@ -73,16 +74,19 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix | None:
-    """The matrix of a document; None if it has no result."""
+    """The matrix of a document; None if it has no result, or more cells than any cluster has."""
     checks = tuple(dict.fromkeys(result.check for result in document.results))
     by_node = _by_node(document.results)
+    if len(checks) * len(by_node) > MAX_CELLS:
+        return None
     group = by_node.pop(None, {})
     every = tuple(MatrixRow(str(node), 1, _cells(checks, by_node[node])) for node in by_node)
     whole = (MatrixRow(ALL_NODES, 0, _cells(checks, group)),) if group else ()
     if not checks:
         return None
     own = _own_columns((*whole, *every))
-    folded = tuple(check for number, check in enumerate(checks) if number not in own)
+    own_checks = {checks[number] for number in own}
+    folded = tuple(check for check in checks if check not in own_checks)
     shown = tuple(_folded(row, own) for row in every)
     return Matrix(
         tuple(checks[number] for number in own),
@@ -112,7 +116,8 @@ def _is_out(row: MatrixRow) -> bool:
 
 def _folded(row: MatrixRow, own: Sequence[int]) -> MatrixRow:
     """The row with its other cells as one."""
-    others = [cell for number, cell in enumerate(row.cells) if number not in own]
+    shown = set(own)
+    others = [cell for number, cell in enumerate(row.cells) if number not in shown]
     outcomes = tuple(one for cell in others for one in cell.outcomes)
     rest = MatrixCell(outcomes, "" if set(outcomes) <= {"pass"} else counts_text(outcomes))
     return replace(row, cells=tuple(row.cells[number] for number in own), rest=rest)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from clustercheck.parse.document import require_few_values
+from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, describe_unusable, is_there
 from clusterctl.cluster.state_form import open_plain
 from clusterctl.errors import ClusterctlError
@@ -22,6 +24,9 @@ DURABLE = frozenset({"job_started", "job_finished"})
 CONTAINER = ("node", "container", "job")
 MAX_JOURNAL_BYTES = 1 << 30  # an apply of a thousand nodes writes a tenth of it
 MAX_EVENT_BYTES = 4 << 20
+# Of all runs together; of 4,000 nodes each has one.
+MAX_OPEN = 20_000
+MAX_NAME = 1000  # characters
 
 
 class EventLog:
@@ -63,14 +68,29 @@ def journal_lines(path: Path) -> Iterator[bytes]:
     try:
         if not is_there(path):
             return
-        yield from bounded_lines(path, MAX_JOURNAL_BYTES, MAX_EVENT_BYTES)
+        for line in bounded_lines(path, MAX_JOURNAL_BYTES, MAX_EVENT_BYTES):
+            require_few_values(line)
+            yield line
+    except CannotReadError as error:
+        raise unreadable_journal(path, str(error)) from None
     except (UnusableFileError, OSError) as error:
-        raise ClusterctlError(
-            f"the journal of run {path.parent.name} cannot be read: {describe_unusable(error)}",
-            code="runs.journal-unreadable",
-            where=str(path),
-            hint=f"If nothing that it started runs on a node any more, move {path.parent} away.",
-        ) from error
+        raise unreadable_journal(path, describe_unusable(error)) from error
+
+
+def unreadable_journal(path: Path, because: str) -> ClusterctlError:
+    """``runs.journal-unreadable``, of the journal of a run."""
+    return ClusterctlError(
+        f"the journal of run {path.parent.name} cannot be read: {because}",
+        code="runs.journal-unreadable",
+        where=str(path),
+        hint=f"If nothing that it started runs on a node any more, move {path.parent} away.",
+    )
+
+
+def require_few_open(path: Path, count: int) -> None:
+    """Refuse a journal by which far more work is open than there can be. Raises ClusterctlError."""
+    if count > MAX_OPEN:
+        raise unreadable_journal(path, f"with it more than {MAX_OPEN} jobs have no end")
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -94,14 +114,21 @@ def open_containers(path: Path) -> list[dict[str, Any]]:
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     for event in read_events(path):
         kind, job, node = event.get("type"), str(event.get("job")), str(event.get("node"))
-        if kind == "job_started" and all(isinstance(event.get(name), str) for name in CONTAINER):
-            started[job, node] = event
+        if kind == "job_started" and all(_is_name(event.get(name)) for name in CONTAINER):
+            started[job, node] = {name: event[name] for name in CONTAINER}
             nodes[job].add(node)
             jobs[node].add(job)
+            require_few_open(path, len(started))
         elif kind == "job_finished":
             for one in nodes.pop(job, ()):
                 started.pop((job, one), None)
+                jobs[one].discard(job)
         elif kind == "job_removed":
             for one in jobs.pop(node, ()):
                 started.pop((one, node), None)
+                nodes[one].discard(node)
     return list(started.values())
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_NAME

@@ -86,6 +86,7 @@ ANYTHING = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.timeout(900)  # with all examples, on a busy machine
 @examples(400)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=4))
 def test_a_record_with_anything_anywhere_ends_nothing(changes: list[tuple[tuple[Any, ...], Any]]) -> None:

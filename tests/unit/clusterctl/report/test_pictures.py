@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +80,18 @@ def test_every_result_has_its_place_in_the_matrix():
     assert placed == len(made.results) + pairs_count_twice
     assert {*shown.checks, *shown.folded} == set(shown.every_check)
     assert matrix.matrix(replace(made, results=())) is None
+
+
+def test_a_matrix_of_more_cells_than_any_cluster_has_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = document(planted("gpu-ecc", "ecc-dram"))
+    shown = matrix.matrix(made)
+    assert shown is not None
+    cells = len(shown.every_check) * len(shown.every)
+    monkeypatch.setattr(matrix, "MAX_CELLS", cells)
+    assert matrix.matrix(made) == shown
+    monkeypatch.setattr(matrix, "MAX_CELLS", cells - 1)
+    assert matrix.matrix(made) is None
+    assert "".join(html.render(made)).count('<table class="matrix') == 0
 
 
 def test_what_passes_wherever_it_could_be_judged_shares_a_column():

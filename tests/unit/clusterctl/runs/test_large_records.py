@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,13 @@ import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands.runs import ending, record_of
+from clusterctl.engine.events import JobStarted, as_line
+from clusterctl.engine.journal import open_jobs
+from clusterctl.engine.recovery import left_behind
 from clusterctl.errors import ClusterctlError
+from clusterctl.runs import events
 from clusterctl.runs import store as runs_store
+from clusterctl.runs.events import open_containers
 from clusterctl.runs.store import Run, RunStore
 
 LARGE = {"verdict": "fail", "culprits": [f"gpu{number:05}" for number in range(10_000)]}
@@ -90,3 +96,59 @@ def test_a_record_beyond_any_that_is_written_is_named(store: RunStore, name: str
     with pytest.raises(ClusterctlError) as caught:
         store.get(run.id)
     assert caught.value.code == "runs.unreadable"
+
+
+def journal(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def container_started(number: int, more: str = "") -> str:
+    return f'{{"type": "job_started", "node": "gpu{number}", "container": "c", "job": "j"{more}}}'
+
+
+def host_started(number: int) -> str:
+    return as_line(JobStarted(1.0, f"gpu{number}", f"j{number}.1")).strip()
+
+
+def test_of_an_open_container_only_its_place_is_kept(tmp_path: Path) -> None:
+    path = journal(tmp_path / "run/journal.jsonl", container_started(1, ', "x": [[], [], []]'))
+    assert open_containers(path) == [{"node": "gpu1", "container": "c", "job": "j"}]
+    path = journal(path, container_started(1), '{"type": "job_finished", "job": "j"}', container_started(2))
+    assert [one["node"] for one in open_containers(path)] == ["gpu2"]
+    removed = '{"type": "job_removed", "node": "gpu1"}'
+    path = journal(path, container_started(1), container_started(2), removed)
+    assert [one["node"] for one in open_containers(path)] == ["gpu2"]
+
+
+@pytest.mark.parametrize(("read", "line"), [(open_containers, container_started), (open_jobs, host_started)])
+def test_a_journal_with_more_open_jobs_than_there_can_be_is_refused(
+    read: Callable[[Path], list[Any]],
+    line: Callable[[int], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "MAX_OPEN", 10)
+    path = journal(tmp_path / "run/journal.jsonl", *map(line, range(10)))
+    assert len(read(path)) == 10
+    with pytest.raises(ClusterctlError, match="more than 10 jobs") as refused:
+        read(journal(path, *map(line, range(11))))
+    assert refused.value.code == "runs.journal-unreadable"
+
+
+def test_a_line_of_a_journal_with_far_too_many_values_is_refused(tmp_path: Path) -> None:
+    path = journal(tmp_path / "run/journal.jsonl", container_started(1, ', "x": [' + "[]," * 300_000 + "0]"))
+    with pytest.raises(ClusterctlError, match="far more values") as refused:
+        open_containers(path)
+    assert refused.value.code == "runs.journal-unreadable"
+
+
+def test_what_all_runs_left_behind_has_a_limit_together(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_OPEN", 10)
+    for _ in range(2):
+        journal(store.create("apply", []).journal, *map(host_started, range(6)))
+    with pytest.raises(ClusterctlError, match="more than 10 jobs"):
+        left_behind(store, store.create("apply", []))
