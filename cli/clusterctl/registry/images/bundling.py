@@ -52,7 +52,7 @@ from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.offers import Question, offered, says_yes
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
-from clusterctl.registry.images.resolve import SURVEY_S, closure, source_host, source_repository
+from clusterctl.registry.images.resolve import SURVEY_S, source_host, source_manifests, source_repository
 from clusterctl.registry.images.spool import Spool, disk, other_bytes, require_room
 from clusterctl.registry.images.trees import Tree, open_source, refusal
 from clusterctl.registry.images.unbundling import check, digest_of_file
@@ -219,7 +219,7 @@ class Bundler:
 
     def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
         try:
-            return closure(self._opened(image), parse(image.source).repository, image.digest)
+            return source_manifests(self._opened(image), image)
         except ExplainedError as error:
             return error
 

@@ -12,7 +12,7 @@ from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
-from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.manifest import Blob, Manifest, require_held
 from clusterctl.registry.oci.reference import PLAIN, parse
 
 # Signatures and attestations that builders put next to the images of a list.
@@ -116,6 +116,16 @@ class ImageTotals:
         if self._bytes > MAX_TOTAL_BYTES:
             return f"{MAX_TOTAL_BYTES >> 20} MiB of manifests"
         return f"{MAX_BLOBS} blobs" if self._blobs > MAX_BLOBS else ""
+
+
+def source_manifests(registry: Registry, image: LockedImage) -> list[Manifest]:
+    """What an image's source gives of it, as ``closure`` does.
+
+    Raises also ClusterctlError (``images.manifest``) for layers that the source need not hold.
+    """
+    found = closure(registry, parse(image.source).repository, image.digest)
+    require_held(found, image.source)
+    return found
 
 
 def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:

@@ -47,6 +47,7 @@ class BundleOrigin:
                 raise _refusal(f"{image.name} has more than {limit}")
         if not found or found[-1].digest != image.digest:
             raise _lacks(image.name)
+        manifest.require_held(found, f"bundle: {image.name}")
         return found
 
     def require_whole(self, image: LockedImage) -> None:

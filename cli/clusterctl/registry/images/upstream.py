@@ -11,7 +11,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, PlannedImage
 from clusterctl.registry.images.offers import says_yes
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import source_manifests
 from clusterctl.registry.images.spool import Spool, giver
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
@@ -30,8 +30,8 @@ class Upstream:
         self._failed: Counter[tuple[Blob, str]] = Counter()
 
     def manifests(self, image: LockedImage) -> list[Manifest]:
-        """Asked of its source. Raises RegistryError."""
-        return closure(self._opened(image), parse(image.source).repository, image.digest)
+        """Asked of its source. Raises as ``source_manifests`` does."""
+        return source_manifests(self._opened(image), image)
 
     def content(self, transfer: BlobTransfer) -> Content:
         """The blob as it comes, from the first of its images' repositories that gives it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,8 +20,14 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 INDEXES = (OCI_INDEX, DOCKER_LIST)
 MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
 ACCEPTED = ", ".join((*INDEXES, *MANIFESTS))
-# Layers that registries do not hold (Windows' base images).
-ELSEWHERE = ("foreign", "nondistributable")
+# Layers that registries do not hold, of Windows' base images. Of any other type registries want the blob.
+_FOREIGN = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+_NONDISTRIBUTABLE = "application/vnd.oci.image.layer.nondistributable.v1.tar"
+ELSEWHERE = (
+    _FOREIGN, f"{_FOREIGN}.gzip",
+    _NONDISTRIBUTABLE, f"{_NONDISTRIBUTABLE}+gzip", f"{_NONDISTRIBUTABLE}+zstd",
+)  # fmt: skip
+WINDOWS = "windows/"
 # What a registry must take at least, and none of the known ones exceeds:
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests
 LARGEST = 4 << 20
@@ -56,6 +63,7 @@ class Manifest:
     children: tuple[Child, ...] = ()
     config: Blob | None = None
     layers: tuple[Blob, ...] = ()
+    has_layers_elsewhere: bool = False
 
     @property
     def is_index(self) -> bool:
@@ -100,7 +108,7 @@ class _Descriptor(ExactAnswer):
 
     @property
     def is_elsewhere(self) -> bool:
-        return any(word in (self.mediaType or "") for word in ELSEWHERE)
+        return self.mediaType in ELSEWHERE
 
 
 class _Kind(ExactAnswer):
@@ -137,10 +145,32 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
         if kind in MANIFESTS:
             image = read_exact(_Image, raw)
             layers = tuple(layer.blob for layer in image.layers if not layer.is_elsewhere)
-            return Manifest(digest_of(raw), kind, raw, config=image.config.blob, layers=layers)
+            return Manifest(
+                digest_of(raw),
+                kind,
+                raw,
+                config=image.config.blob,
+                layers=layers,
+                has_layers_elsewhere=len(layers) < len(image.layers),
+            )
     except UnreadableError as error:
         raise _refusal(f"cannot be read: {error}", where) from None
     raise _refusal(f"is of a kind that is not known: {one_line(kind, 80) or 'none'}", where)
+
+
+def require_held(manifests: Sequence[Manifest], where: str) -> None:
+    """Refuse an image with layers that its registry need not hold, unless lists name it for Windows alone.
+
+    A registry takes it without them, and on Linux they are pulled from there all the same: they could be
+    those of another image. Raises ClusterctlError (``images.manifest``).
+    """
+    named: dict[str, list[str]] = {}
+    for child in (child for one in manifests for child in one.children):
+        named.setdefault(child.digest, []).append(child.platform)
+    for one in manifests:
+        platforms = named.get(one.digest, [""])
+        if one.has_layers_elsewhere and not all(each.startswith(WINDOWS) for each in platforms):
+            raise _refusal("has layers that only images for Windows may have, which no registry holds", where)
 
 
 def _refusal(because: str, where: str) -> ClusterctlError:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.oci.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, read
+from clusterctl.registry.oci.manifest import (
+    DOCKER_MANIFEST,
+    ELSEWHERE,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Manifest,
+    read,
+    require_held,
+)
 
 OURS, THEIRS = ({"digest": f"sha256:{letter * 64}", "size": 1} for letter in "ab")
 IMAGE = {"schemaVersion": 2, "config": OURS, "layers": [OURS]}
@@ -65,3 +73,41 @@ def test_what_could_be_taken_for_an_image_and_a_list_is_refused(document: dict[s
     with pytest.raises(ClusterctlError, match="cannot be read") as caught:
         read(json.dumps(document).encode(), kind, "test")
     assert caught.value.code == "images.manifest"
+
+
+def of_windows(kind: str) -> Manifest:
+    document = {**IMAGE, "layers": [{**OURS, "mediaType": kind, "urls": ["https://example.com/layer"]}]}
+    return read(json.dumps(document).encode(), OCI_MANIFEST, "test")
+
+
+def list_of(one: Manifest, *platforms: dict[str, str]) -> Manifest:
+    entries = [{"digest": one.digest, "size": 1, "platform": each} for each in platforms]
+    return read(json.dumps({"schemaVersion": 2, "manifests": entries}).encode(), OCI_INDEX, "test")
+
+
+WINDOWS, LINUX = ({"os": os, "architecture": "amd64"} for os in ("windows", "linux"))
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_layers_that_no_registry_holds_are_those_of_windows_alone(kind: str) -> None:
+    image = of_windows(kind)
+    assert (image.layers, image.has_layers_elsewhere) == ((), True)
+    require_held([image, list_of(image, WINDOWS)], "test")
+    for manifests in (
+        [image],
+        [image, list_of(image, LINUX)],
+        [image, list_of(image, WINDOWS, LINUX)],
+        [image, list_of(image, WINDOWS), list_of(image, {})],
+    ):
+        with pytest.raises(ClusterctlError, match="only images for Windows") as caught:
+            require_held(manifests, "test")
+        assert caught.value.code == "images.manifest"
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/vnd.docker.image.rootfs.not-foreign.diff.tar", f"{ELSEWHERE[0]}.lz4", "foreign"]
+)
+def test_a_layer_of_any_other_type_is_asked_of_its_source(kind: str) -> None:
+    image = of_windows(kind)
+    assert [layer.digest for layer in image.layers] == [OURS["digest"]]
+    require_held([image], "test")

@@ -115,11 +115,6 @@ def test_a_blob_that_an_image_holds_twice_is_one():
     assert not found.is_index
 
 
-def test_layers_that_no_registry_holds_are_passed_over():
-    foreign = {"digest": A, "size": 9, "mediaType": "application/vnd.oci.image.layer.nondistributable.v1.tar"}
-    assert manifest.read(raw(layers=[foreign]), "", "here").layers == ()
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
