@@ -19,6 +19,7 @@ from tests.support.registries import (
     put_image,
 )
 
+from clusterctl.registry.images import spool
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -236,3 +237,59 @@ def test_damage_in_our_registry_is_named_by_verify(
     silent = call(directory, "images", "verify", "--to", f"http://{destination.host}", "--json")
     assert silent.return_value == 3
     assert {one["state"] for one in records(silent)[:-1]} == {"unknown"}
+
+
+def test_a_blob_that_its_source_breaks_off_is_sent_again_only_once_it_is_whole(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of("one", 8 * MB)])
+    directory = locked_site(tmp_path, before_source.host, "one")
+    layer = made.layers[0].digest
+
+    def broken_off(_method: str, path: str, number: int) -> Fault | None:
+        if layer not in path:
+            return None
+        return Fault(cut=6 * MB) if number == 1 else Fault(status=403)
+
+    before_source.fault = broken_off
+    unfinished = []
+    for _ in range(3):
+        assert mirror(directory, destination).return_value != 0
+        uploads = destination.storage.rglob("_uploads/*/data")
+        unfinished.append(sum(path.stat().st_size for path in uploads))
+    assert 0 < unfinished[0] <= 6 * MB
+    assert unfinished == unfinished[:1] * 3
+    before_source.fault = lambda *_: None
+    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
+
+
+def test_what_a_source_left_unfinished_keeps_no_room_from_the_others(
+    tmp_path: Path,
+    source: Running,
+    before_source: Proxy,
+    destination: Running,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = put_image(source.host, "t/bad", "1", [bytes_of("bad", 12 * MB)])
+    put_image(source.host, "t/good", "1", [bytes_of("good", 6 * MB)])
+    directory = locked_site(tmp_path, before_source.host, "bad", "good")
+    layer = made.layers[0].digest
+
+    def broken_off(_method: str, path: str, number: int) -> Fault | None:
+        if layer not in path:
+            return None
+        return Fault(cut=10 * MB) if number == 1 else Fault(status=403)
+
+    before_source.fault = broken_off
+    assert mirror(directory, destination, "bad").return_value != 0
+    spool_directory = directory / ".clusterctl/images/spool"
+
+    def free(path: Path) -> int:
+        return 14 * MB - sum(one.stat().st_size for one in spool_directory.iterdir())
+
+    assert 3 * MB < free(spool_directory) < 6 * MB
+    monkeypatch.setattr(spool, "free_on", free)
+    done = records(mirror(directory, destination))
+    found = {one["name"]: one["state"] for one in done if one["type"] == "image"}
+    assert found == {"bad": "failed", "good": "copied"}
+    assert [event["event"] for event in journal(directory)].count("forgotten") == 1

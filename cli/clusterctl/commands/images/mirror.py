@@ -77,7 +77,7 @@ def command(
         plan = survey(images, origin, destination.registry, jobs, deep=deep, failures=verified.failures)
         if check:
             return bringing.planned(plan, destination, as_json=as_json)
-        plan.leave_out(lambda blobs: place.room_for(blobs, jobs, kept=False))
+        plan.leave_out(lambda blobs: place.room_for(blobs, jobs))
         bringing.require_room(plan, destination)
         job = bringing.TransferJob(
             "mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json,

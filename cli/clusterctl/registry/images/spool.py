@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ PART = ".part"
 INSTEAD = "Name a directory of your own with --spool"
 # A blob, one on its way, a bundle's note of one, the journal, or the lock; earlier names have less.
 _OURS = re.compile(r"[0-9a-f]{64}(\.[0-9]+)?(\.[0-9a-f]{16})?(\.[a-z]+)?|journal\.jsonl|lock")
+_BLOB = re.compile(rf"[0-9a-f]{{64}}\.[0-9]+\.[0-9a-f]{{16}}({re.escape(PART)})?")
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
 
@@ -125,32 +126,49 @@ class Spool:
             finally:
                 os.close(descriptor)
 
-    def room_for(self, blobs: Sequence[Blob], at_once: int, kept: bool) -> None:
-        """See that the disk holds what will lie here at one time: all that is ``kept``, else the largest.
+    def room_for(self, blobs: Sequence[Blob], at_once: int) -> None:
+        """See that the disk holds what will lie here at one time: the largest that are to come.
 
-        Raises ClusterctlError (``images.no-space``).
+        What earlier runs left here is forgotten where that makes room, first what nobody wants: a source
+        could give much, and never all of it. Raises ClusterctlError (``images.no-space``).
         """
-        missing = sorted(self._missing(blobs), reverse=True)
-        require_room(self.root, sum(missing if kept else missing[:at_once]))
+        free, needed = free_on(self.root), _largest(self._missing(blobs), at_once)
+        if free >= needed:
+            return
+        wanted = {_name(blob) for blob in blobs}
+        left = {path: _size(path) for path in self._blobs_here()}
+        if free + sum(left.values()) >= _largest([blob.size for blob in blobs], at_once):
+            first = sorted(left, key=lambda path: (_name_of(path) in wanted, -left[path]))
+            self._forget(first, lambda: _largest(self._missing(blobs), at_once))
+        require_room(self.root, _largest(self._missing(blobs), at_once))
 
     def missing(self, blobs: Sequence[Blob]) -> int:
         """How many bytes of blobs are to come."""
         return sum(self._missing(blobs))
 
-    def _missing(self, blobs: Sequence[Blob]) -> Iterator[int]:
+    def _missing(self, blobs: Sequence[Blob]) -> list[int]:
         come = self._most_come()
-        for blob in blobs:
-            yield blob.size - min(come.get(_name(blob), 0), blob.size)
+        return [blob.size - min(come.get(_name(blob), 0), blob.size) for blob in blobs]
 
     def _most_come(self) -> dict[str, int]:
         """The bytes that are here of each blob, from whichever giver most have come."""
         found: dict[str, int] = {}
-        with os.scandir(self.root) as entries:
-            for entry in entries:
-                if _OURS.fullmatch(entry.name):
-                    name = entry.name.removesuffix(PART).rpartition(".")[0]
-                    found[name] = max(found.get(name, 0), entry.stat(follow_symlinks=False).st_size)
+        for path in self._blobs_here():
+            found[_name_of(path)] = max(found.get(_name_of(path), 0), _size(path))
         return found
+
+    def _blobs_here(self) -> list[Path]:
+        """The files of blobs, whole or in part."""
+        with os.scandir(self.root) as entries:
+            return [self.root / entry.name for entry in entries if _BLOB.fullmatch(entry.name)]
+
+    def _forget(self, paths: Iterable[Path], needed: Callable[[], int]) -> None:
+        """Remove one after the other, until the disk has as much free as is needed."""
+        for path in paths:
+            if free_on(self.root) >= needed():
+                return
+            path.unlink(missing_ok=True)
+            self.note("forgotten", _name_of(path))
 
     @contextlib.contextmanager
     def _room_kept(self, blob: Blob, giver: str) -> Iterator[None]:
@@ -160,8 +178,15 @@ class Spool:
         """
         with self._lock:
             coming = self._coming_now | {(blob, giver)}
-            needed = sum(max(0, one.size - self.come(one, by)) for one, by in coming)
-            free = free_on(self.root)
+
+            def missing() -> int:
+                return sum(max(0, one.size - self.come(one, by)) for one, by in coming)
+
+            # What came of blobs that failed meanwhile.
+            parts = {path for path in self._blobs_here() if path.suffix == PART}
+            parts -= {self.part(one, by) for one, by in coming}
+            self._forget(sorted(parts, key=_size, reverse=True), missing)
+            needed, free = missing(), free_on(self.root)
             if free < needed:
                 raise _no_space(needed, free, self.root, "transferred data is kept")
             self._coming_now = coming
@@ -214,7 +239,8 @@ class Spool:
         """First what lies here, then what comes; hashed, and compared at the end."""
         by = giver(registry, repository)
         whole, part = self.whole(blob, by), self.part(blob, by)
-        if whole.is_file():
+        was_whole = whole.is_file()
+        if was_whole:
             whole.replace(part)
         with open(part, "ab+", opener=_follow_no_link) as stream:
             if stream.tell() > blob.size:
@@ -225,7 +251,8 @@ class Spool:
                 found.update(piece)
                 size += len(piece)
                 yield piece
-            self.note("resumed" if size else "begun", blob.digest, offset=size)
+            if not was_whole:
+                self.note("resumed" if size else "begun", blob.digest, offset=size)
             coming = self._coming(registry, repository, blob, size)
             what = f"blob {repository}@{blob.digest}"
             for piece in registry.pace.kept(coming, registry.endpoint.host, what):
@@ -237,7 +264,8 @@ class Spool:
             self.note("corrupt", blob.digest, found=found.hexdigest())
             raise other_bytes(registry, repository, blob)
         part.replace(whole)
-        self.note("come", blob.digest, bytes=blob.size)
+        if not was_whole:
+            self.note("come", blob.digest, bytes=blob.size)
 
     def _coming(self, registry: Registry, repository: str, blob: Blob, size: int) -> Iterator[bytes]:
         """The rest from the source, asked for again where it was interrupted."""
@@ -284,6 +312,23 @@ def other_bytes(registry: Registry, repository: str, blob: Blob) -> RegistryErro
 def _name(blob: Blob) -> str:
     """Of its files, whoever gave it."""
     return f"{blob.digest.removeprefix('sha256:')}.{blob.size}"
+
+
+def _name_of(path: Path) -> str:
+    """The same, of one of these files."""
+    return path.name.removesuffix(PART).rpartition(".")[0]
+
+
+def _size(path: Path) -> int:
+    """0 where another thread has just taken it away."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat().st_size
+    return 0
+
+
+def _largest(sizes: Iterable[int], number: int) -> int:
+    """So many of them together."""
+    return sum(sorted(sizes, reverse=True)[:number])
 
 
 def _remove_if_foreign(path: Path) -> None:

@@ -13,6 +13,7 @@ from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, O
 from clusterctl.registry.images.offers import says_yes
 from clusterctl.registry.images.resolve import source_manifests
 from clusterctl.registry.images.spool import Spool, giver
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
@@ -34,22 +35,35 @@ class Upstream:
         return source_manifests(self._opened(image), image)
 
     def content(self, transfer: BlobTransfer) -> Content:
-        """The blob as it comes, from the first of its images' repositories that gives it."""
+        """The blob as it comes, from the first of its images' repositories that gives it.
+
+        One that was broken off is whole before it is sent: what its registry has of it then stays there for
+        days, and a source that never gives the end would have it filled. Raises BrokenOriginError.
+        """
+        with self._from_next(transfer) as (registry, repository):
+            if self._spool.part(transfer.blob, giver(registry, repository)).is_file():
+                self._spool.fetch(registry, repository, transfer.blob)
         return partial(self._pieces, transfer)
 
     def _pieces(self, transfer: BlobTransfer) -> Iterator[bytes]:
+        with self._from_next(transfer) as (registry, repository):
+            yield from self._spool.stream(registry, repository, transfer.blob)
+
+    @contextlib.contextmanager
+    def _from_next(self, transfer: BlobTransfer) -> Iterator[tuple[Registry, str]]:
+        """Who gives it, with its repository; what comes meanwhile counts for the image."""
         image = self._next(transfer)
         digest, repository = transfer.blob.digest, parse(image.image.source).repository
         try:
             registry = self._opened(image.image)
             before = self._spool.come(transfer.blob, giver(registry, repository))
-            yield from self._spool.stream(registry, repository, transfer.blob)
+            yield registry, repository
         except ClusterctlError as error:
             self._spool.note("failed", digest, code=error.code, because=error.what)
             # Wrong bytes may have lain here since a power cut: the same source is asked once more for those.
             self._failed[transfer.blob, image.image.source] += 1 if error.code == WRONG else TRIES
             raise BrokenOriginError(error, again=self._tries(transfer) < TRIES) from None
-        image.moved += transfer.blob.size - before
+        image.moved += self._spool.come(transfer.blob, giver(registry, repository)) - before
 
     def _next(self, transfer: BlobTransfer) -> PlannedImage:
         """The image whose source has failed least; the first of those."""
