@@ -23,8 +23,9 @@ REAP = (
     "use no memory, only numbers of processes."
 )
 BY_ITS_USER = (
-    "It may wait for a process of its own user, who provides its files (FUSE) or its memory (userfaultfd): "
-    "ask that user, or end that one. Otherwise no signal ends it: fix what it waits for, or reboot."
+    "It may wait for what a user's process provides (files by FUSE, memory by userfaultfd), or behind one "
+    "that waits so: ask that user, or end that process. Otherwise no signal ends it: fix what it waits for, "
+    "or reboot."
 )
 KERNEL = (
     "Read `journalctl -k` for what the thread waits on (a disk, an adapter, a file server); a driver from "
@@ -61,7 +62,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"threads of the kernel in uninterruptible sleep for {seconds}: {_some(threads)}"
         return warned(because, measured, "none", remedy=KERNEL, evidence=more)
     if by_users:
-        because = f"maybe kept waiting by its own user for {seconds}: {_some(by_users)}"
+        because = f"maybe kept waiting by a user for {seconds}: {_some(by_users)}"
         return warned(because, measured, "none", remedy=BY_ITS_USER, evidence=more)
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
@@ -111,8 +112,8 @@ CHECK = Check(
     "has ended, are left out",
     requires="nothing",
     expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, threads of the "
-    "kernel, and processes that their users may keep waiting (their own FUSE, userfaultfd, user namespaces), "
-    "are a warning",
+    "kernel, users' processes that wait for none of a device, a driver and a file server, and root's that "
+    "wait for a file's lock, are a warning: a user may keep these waiting (FUSE, userfaultfd)",
     remedy=(
         "No signal ends such a process: fix what it waits for (a file server that does not answer: see "
         "`mount` and `journalctl -k`; a disk: `dmesg`), else reboot the drained node."

@@ -19,12 +19,25 @@ LOOK_S = 1.0  # between two looks
 MOST_THREADS = 100_000
 KEEP = 40  # of each kind
 MOST_FILES = 4096  # of a process, of which one may be a GPU
+MOST_LOOKED_AT = 64  # threads of a process, of which one still has its files
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 GPU_FILE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 # Where a frozen cgroup keeps its processes: somebody has paused a container, which is no fault.
 FROZEN = ("__refrigerator", "refrigerator", "do_freezer_trap")
 # Of cgroups v1: since Linux 6.1 a task is frozen in the place where it sleeps [Linux, kernel/freezer.c].
 FREEZER = "/sys/fs/cgroup/freezer"
+# Where only a device, its driver or a file server keeps who waits, by the start of the kernel's function:
+# NVIDIA's, RDMA's, block devices', and those of NFS, Lustre and Ceph.
+# NVIDIA's semaphores are the kernel's plain ones (`down`), as no file's are.
+DEVICES = re.compile(
+    r"_?nv|uvm_|rm_|os_acquire|down$|mlx|ib_|rdma_|uverbs_|ucma_|blk_|rpc_|nfs_wait|ptlrpc_|ceph_"
+)
+# Where one waits for the lock of a file or directory that another has.
+LOCKS = re.compile(
+    r"_(write_iter|read_iter|setattr|fallocate)$"
+    r"|^(do_unlinkat|do_rmdir|do_mkdirat|do_renameat2|do_truncate|path_openat|open_last_lookups|filename_"
+    r"|lookup_slow|walk_component|iterate_dir|notify_change|chmod_common|chown_common|lock_|vfs_|rwsem_|down_)"
+)
 # Where the parent of a vfork() waits for its child, as long as that pleases: by kernel's version.
 VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 
@@ -36,12 +49,15 @@ def processes(root: str = "/proc", *, last_s: float = LAST_S, look_s: float = LO
     while seen and time.monotonic() - began < last_s:
         time.sleep(look_s)
         seen = {path: before for path, before in seen.items() if state(path) == before}
-    found = [described(path, root) for path in sorted(seen)]
-    kept = [each for kind in ("D", "Z") for each in [f for f in found if f["state"] == kind][:KEEP]]
+    # A user may have any number of his: they keep no other from being told.
+    last = {path: may_wait_for_user(path) for path in sorted(seen)}
+    first = sorted(last, key=lambda path: last[path])
+    kept = [path for kind in ("D", "Z") for path in [p for p in first if seen[p][0] == kind][:KEEP]]
+    gpus = {pid: has_gpu(f"{root}/{pid}") for pid in {process_of(path) for path in kept}}
     return {
         "looked_s": round(time.monotonic() - began, 1),
-        "lasted": kept,
-        "omitted": len(found) - len(kept),
+        "lasted": [described(path, root, last[path], gpus[process_of(path)]) for path in kept],
+        "omitted": len(seen) - len(kept),
     }
 
 
@@ -99,49 +115,58 @@ def is_paused_or_in_vfork(path: str) -> bool:
     )
 
 
-def described(path: str, root: str) -> dict[str, Any]:
+def process_of(path: str) -> str:
+    """The process id of a thread."""
+    return path.split("/")[-3]
+
+
+def described(path: str, root: str, by_user: bool, gpu: bool) -> dict[str, Any]:
     """A thread, its process and its parent. Never the command line: to read that may hang too."""
     stat = fields(path)
-    pid = path.split("/")[-3]
     parent = stat[1] if len(stat) > 1 else ""
-    living = [f"{root}/{pid}/task/{tid}" for tid in listing(f"{root}/{pid}/task")]
-    # What keeps a process that has ended is a thread of it that cannot.
-    asleep = [each for each in living if fields(each)[:1] == ["D"]]
-    waiting = asleep[0] if stat[:1] == ["Z"] and asleep else path
-    user = re.search(r"^Uid:\s+(\d+)", read(path + "/status") or "", re.MULTILINE)
-    owner = user[1] if user else "0"
     return {
-        "pid": int(pid),
+        "pid": int(process_of(path)),
         "name": read(path + "/comm") or "",
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
-        "waits_in": read(waiting + "/wchan") or "",
-        "may_wait_for_user": int(owner) > 0 and may_wait_for_user(waiting, owner, root),
-        "has_gpu": any(has_gpu(thread) for thread in living[:64]),
-        "threads": len(living),
+        "waits_in": read(waiting_thread(path) + "/wchan") or "",
+        "may_wait_for_user": by_user,
+        "has_gpu": gpu,
+        "threads": len(listing(os.path.split(path)[0])),
         "parent": {"pid": int(parent or 0), "name": read(f"{root}/{parent}/comm") or ""},
     }
 
 
-def may_wait_for_user(path: str, owner: str, root: str) -> bool:
-    """Whether a user may have a process of his wait as long as he likes: for memory or files that another
-    process of his provides (userfaultfd; FUSE, also in a user namespace of his own)."""
-    if (read(path + "/wchan") or "").startswith("handle_userfault"):
-        return True
-    try:
-        if os.readlink(path + "/ns/user") != os.readlink(root + "/self/ns/user"):  # noqa: PTH115
-            return True
-    except OSError:
-        pass
-    mounts = (read(path + "/mountinfo") or "").splitlines()
-    return any(f"user_id={owner}," in line and " - fuse" in line for line in mounts)
+def may_wait_for_user(path: str) -> bool:
+    """Whether a user may have it wait as long as he likes, whoever it is of.
+
+    For files or memory that a process of his provides (FUSE, userfaultfd), or behind another that waits so
+    and has the lock of a file. It need not show: that one sleeps interruptibly, in namespaces of its own.
+    """
+    waiting = waiting_thread(path)
+    place = read(waiting + "/wchan") or ""
+    if DEVICES.match(place):
+        return False
+    user = re.search(r"^Uid:\s+(\d+)", read(waiting + "/status") or "", re.MULTILINE)
+    return (user is not None and int(user[1]) > 0) or LOCKS.search(place) is not None
 
 
-def has_gpu(path: str) -> bool:
-    """Whether a thread has one of the driver's device files open."""
-    for number in listing(path + "/fd")[:MOST_FILES]:
+def waiting_thread(path: str) -> str:
+    """The thread itself; what keeps a process that has ended is one of it that cannot end."""
+    if fields(path)[:1] != ["Z"]:
+        return path
+    place = os.path.split(path)[0]
+    asleep = (f"{place}/{tid}" for tid in listing(place) if fields(f"{place}/{tid}")[:1] == ["D"])
+    return next(asleep, path)
+
+
+def has_gpu(process: str) -> bool:
+    """Whether a process has one of the driver's device files open, by its first thread that has any file."""
+    threads_of = (f"{process}/task/{tid}/fd" for tid in listing(f"{process}/task")[:MOST_LOOKED_AT])
+    files = next(filter(listing, threads_of), "")
+    for number in listing(files)[:MOST_FILES] if files else ():
         try:
-            if GPU_FILE.match(os.readlink(f"{path}/fd/{number}")):  # noqa: PTH115
+            if GPU_FILE.match(os.readlink(f"{files}/{number}")):  # noqa: PTH115
                 return True
         except OSError:
             continue

@@ -125,14 +125,14 @@ def test_what_moves_on_is_not_stuck(tmp_path: Path) -> None:
 def test_threads_of_the_kernel_and_holders_of_gpus_are_told(tmp_path: Path) -> None:
     thread(tmp_path, 10, 10, "D", flags=KERNEL_THREAD | 0x40)
     thread(tmp_path, 20, 20, "Z", status="Uid:\t1000\t0\t0\t0\n")
-    alive = thread(tmp_path, 20, 21, "D", wchan="of_a_driver")
+    alive = thread(tmp_path, 20, 21, "D", wchan="nv_of_a_driver")
     (alive / "fd").mkdir()
     (alive / "fd/3").symlink_to("/dev/nvidia5")
     thread(tmp_path, 30, 30, "R")
     lasted = processes(str(tmp_path), last_s=0.0)["lasted"]
     found = {(each["pid"], each["state"]): (each["kernel"], each["has_gpu"]) for each in lasted}
     (ended,) = [each for each in lasted if each["state"] == "Z"]
-    assert (ended["may_wait_for_user"], ended["waits_in"]) == (False, "of_a_driver")
+    assert (ended["may_wait_for_user"], ended["waits_in"]) == (False, "nv_of_a_driver")
     assert found == {(10, "D"): (True, False), (20, "Z"): (False, True), (20, "D"): (False, True)}
 
 
@@ -147,34 +147,48 @@ def test_a_container_that_is_paused_by_cgroups_v1_is_not_stuck(
     assert bool(state(str(thread(tmp_path, 10, 10, "D", cgroup=groups)))) is stuck
 
 
-FUSE = "36 35 0:60 / /mnt rw,nosuid - fuse.sshfs {} rw,user_id={},group_id=1000\n"
-
-
 @pytest.mark.parametrize(
-    ("owner", "waits_in", "namespace", "mounts", "expected"),
+    ("owner", "waits_in", "expected"),
     [
-        (1000, "handle_userfault", "", "", True),
-        (0, "handle_userfault", "", "", False),
-        (1000, "request_wait_answer", "", FUSE.format("a:", 1000), True),
-        (1000, "path_openat", "", FUSE.format("a:", 1000), True),
-        (1000, "request_wait_answer", "", FUSE.format("juicefs", 0), False),
-        (1000, "request_wait_answer", "", FUSE.format("b:", 100), False),
-        (1000, "folio_wait_bit_common", "of its own", "", True),
-        (1000, "folio_wait_bit_common", "of the host", "", False),
-        (1000, "io_schedule", "", "", False),
+        (1000, "handle_userfault", True),
+        (1000, "request_wait_answer", True),
+        (1000, "folio_wait_bit_common", True),
+        (1000, "ext4_buffered_write_iter", True),
+        (1000, "", True),
+        (1000, "rpc_wait_bit_killable", False),
+        (1000, "nvidia_close", False),
+        (1000, "_nv012345rm", False),
+        (1000, "down", False),
+        (0, "handle_userfault", False),
+        (0, "folio_wait_bit_common", False),
+        (0, "jbd2_log_wait_commit", False),
+        (0, "ext4_file_write_iter", True),
+        (0, "do_unlinkat", True),
+        (0, "nv_open_q", False),
+        (0, "", False),
     ],
 )
-def test_what_a_user_can_have_last_is_told_apart(  # noqa: PLR0917 - a table
-    tmp_path: Path, owner: int, waits_in: str, namespace: str, mounts: str, expected: bool
+def test_what_a_user_can_have_last_is_told_apart(
+    tmp_path: Path, owner: int, waits_in: str, expected: bool
 ) -> None:
     status = f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}\n"
-    path = thread(tmp_path, 10, 10, "D", wchan=waits_in, status=status, mountinfo=mounts)
-    if namespace:
-        for place, name in ((path, namespace), (tmp_path / "self", "of the host")):
-            (place / "ns").mkdir(parents=True)
-            (place / "ns/user").symlink_to(name)
+    thread(tmp_path, 10, 10, "D", wchan=waits_in, status=status)
     (found,) = processes(str(tmp_path), last_s=0.0)["lasted"]
     assert found["may_wait_for_user"] is expected
+
+
+def test_a_users_sleepers_keep_no_other_from_being_told_nor_last_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(probe, "has_gpu", lambda process: bool(looked_at.append(process)))
+    of_a_user = "Uid:\t1000\t1000\t1000\t1000\n"
+    for tid in range(10, 110):
+        thread(tmp_path, 10, tid, "D", wchan="ext4_buffered_write_iter", status=of_a_user)
+    thread(tmp_path, 200, 200, "D", wchan="nv_open_q", status=of_a_user)
+    found = processes(str(tmp_path), last_s=0.0)
+    assert (found["lasted"][0]["pid"], found["omitted"]) == (200, 61)
+    assert sorted(looked_at) == [f"{tmp_path}/10", f"{tmp_path}/200"]
 
 
 def test_each_thread_is_named_with_the_place_where_it_waits(tmp_path: Path) -> None:
@@ -207,7 +221,7 @@ def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None
         ([asleep(kernel=True)], WARNING, "threads of the kernel"),
         ([zombie()] * 5, WARNING, "5 zombie(s)"),
         ([zombie(), asleep(kernel=True), asleep(name="cp")], FAIL, "cp (4711"),
-        ([OF_A_USER], WARNING, "maybe kept waiting by its own user for all of 10.1 s: python3 (4711"),
+        ([OF_A_USER], WARNING, "maybe kept waiting by a user for all of 10.1 s: python3 (4711"),
         ([OF_A_USER, asleep(name="cp")], FAIL, "cp (4711"),
         ([{**OF_A_USER, "state": "Z"}], WARNING, "python3 (4711"),
     ],
