@@ -133,7 +133,8 @@ def succeeded(item: RankEvidence) -> bool:
 
 
 def names_a_witness(outcome: JobOutcome) -> bool:
-    """Whether only one node is named, as it lost a peer, and others waited: one of these may be the cause."""
+    """Whether only one node is named, and one of those that waited may be the cause: it lost a peer, or it is
+    the first one, whose store takes what anybody sends, and was killed (as for its memory)."""
     first = outcome.first_failure
     if first is None or set(outcome.suspects) != {first.node}:
         return False
@@ -142,7 +143,8 @@ def names_a_witness(outcome: JobOutcome) -> bool:
         and first.waited_for_peers
         and PEER_GONE.search(first.because) is not None
     )
-    return is_witness and any(
+    was_filled = first.rank == 0 and first.exit_code == -signal.SIGKILL
+    return (is_witness or was_filled) and any(
         rank.state is RankState.KILLED and rank.node != first.node for rank in outcome.ranks
     )
 

@@ -62,8 +62,8 @@ class JobRunner:
     ) -> Evidence:
         """Run a job; if some nodes make it fail, again without them, while ``least`` nodes remain.
 
-        All repeats together start within the suite's time limit. Where each launch names another node for
-        the loss of a peer, one that took part in all makes it so: it is among those of the last one.
+        All repeats together start within the suite's time limit. Where each launch names another node that
+        may only be a witness, one that took part in all makes it so: it is among those of the last one.
         """
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)

@@ -111,9 +111,35 @@ class Losing(FakeLauncher):
         return self.changed(spec, super().run(spec, on_event=on_event))
 
 
-@pytest.mark.parametrize("liar", ["gpu01", "gpu06"])
-def test_one_of_those_left_is_the_cause_where_one_after_the_other_loses_its_peer(liar: str) -> None:
-    found = after("standard", Losing(lost_their_peer(liar, 1 + REPEATS)), nodes=6)
+def filled_the_store(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
+    """One has the first node's memory filled, in so many launches, and waits as all do."""
+    left = [victims]
+
+    def change(spec: JobSpec, outcome: JobOutcome) -> JobOutcome:
+        if spec.program != "data_parallel.py" or liar not in spec.nodes[1:] or not left[0]:
+            return outcome
+        left[0] -= 1
+        ranks = [
+            replace(rank, state=RankState.KILLED, verdict=None, because="terminated")
+            if rank.rank
+            else replace(
+                rank, state=RankState.CRASHED, verdict=None, exit_code=-9, because="killed by SIGKILL"
+            )
+            for rank in outcome.ranks
+        ]
+        return replace(outcome, ranks=tuple(ranks), first_failure=ranks[0])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("liar", "change"),
+    [("gpu01", lost_their_peer), ("gpu06", lost_their_peer), ("gpu06", filled_the_store)],
+)
+def test_one_of_those_left_is_the_cause_where_one_after_the_other_is_a_witness(
+    liar: str, change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]]
+) -> None:
+    found = after("standard", Losing(change(liar, 1 + REPEATS)), nodes=6)
     check = next(each for each in CHECKS if each.id == "data-parallel")
     verdicts = {str(each.subject.node): each.verdict for each in evaluate(check, found)}
     victims = [node for node in found.declared if node != liar][:REPEATS]
