@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from clustercheck.result.document import Document
@@ -11,6 +12,7 @@ from clusterctl.report.subjects import names_in_ranges
 from clusterctl.report.view import NOTHING, value
 
 JOB_ENVIRONMENT = "job_environment"  # variables that the settings give the ranks on a node
+MAX_KEYS = 64  # of records of one kind; they have some thirty
 MAX_KINDS = 8  # what has more different values is each node's own, such as its boot id
 
 
@@ -141,7 +143,7 @@ def _is_list(item: Any) -> bool:
 
 
 def _keys(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(key) for record in records for key in record))
+    return tuple(islice(dict.fromkeys(str(key) for record in records for key in record), MAX_KEYS))
 
 
 def _text_of(key: str, item: Any) -> str:

@@ -149,6 +149,15 @@ def names_a_witness(outcome: JobOutcome) -> bool:
     )
 
 
+def without_first_failure(outcome: JobOutcome) -> JobOutcome:
+    """The same, where nobody can say who failed first."""
+    ranks = tuple(
+        replace(rank, state=RankState.LOST_PEER) if rank == outcome.first_failure else rank
+        for rank in outcome.ranks
+    )
+    return replace(outcome, ranks=ranks, first_failure=None)
+
+
 def mark_unprovoked(of_node: Sequence[RankEvidence], *, is_late: bool) -> list[RankEvidence]:
     """The evidence of the node that ended first: whom it killed for no reason, it failed."""
     reasons: tuple[str, ...] = TIMEOUT_REASONS if is_late else ()

@@ -70,14 +70,9 @@ def count_marks(content: bytes, *, exactly: bool = False) -> Marks:
     return Marks(counts[b","] + counts[b"["] + counts[b"{"], counts[b"{"], counts[b":"])
 
 
-def count_values(content: bytes) -> int:
-    """At least as many as the values in JSON, without reading it."""
-    return count_marks(content).values
-
-
 def has_more_values(content: bytes, most: int) -> bool:
     """Whether there are more than so many values in JSON, without reading it; marks in its texts are none."""
-    return count_values(content) > most and count_marks(content, exactly=True).values > most
+    return count_marks(content).values > most and count_marks(content, exactly=True).values > most
 
 
 def require_few_values(content: bytes) -> None:

@@ -12,7 +12,7 @@ from clustercheck.checks.support import nccl
 from clustercheck.checks.support.job import has_mig
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.launch.first_failure import names_a_witness
+from clustercheck.launch.first_failure import names_a_witness, without_first_failure
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import is_number
@@ -84,7 +84,7 @@ class JobRunner:
         if before and not isinstance(outcome, str) and all(map(names_a_witness, (*before, outcome))):
             attempts = {name: each for name, each in evidence.attempts.items() if name != job}
             evidence = replace(evidence, attempts=attempts)
-            outcome = replace(outcome, first_failure=None)
+            outcome = without_first_failure(outcome)
         return add_outcome(evidence, job, outcome)
 
     def run_without_framework(

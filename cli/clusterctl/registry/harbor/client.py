@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from clustercheck.parse.document import count_values
+from clustercheck.parse.document import count_marks
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
@@ -98,7 +98,7 @@ class _Kept:
         """Count an answer. Raises BrokenAnswer where it is too much with those before."""
         with self._lock:
             self._bytes += len(answer.content)
-            self._values += count_values(answer.content)
+            self._values += count_marks(answer.content, exactly=True).values
             if self._bytes > KEPT_BYTES or self._values > KEPT_VALUES:
                 because = f"Harbor's answers have more than {KEPT_BYTES} bytes or {KEPT_VALUES} values in all"
                 raise BrokenAnswer(what, answer.status_code, because)
