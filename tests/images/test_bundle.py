@@ -24,6 +24,9 @@ from tests.support.registries import (
     put_index,
 )
 
+from clusterctl.registry.images.spool import Spool
+from clusterctl.registry.oci.manifest import Blob
+
 from .driving import MB, call, error, good, locked_site, records, site
 
 
@@ -172,7 +175,7 @@ def test_making_a_bundle_that_was_killed_goes_on_where_it_was(
     before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
     bundle = tmp_path / "usb"
     incoming = bundle / "incoming"
-    part = incoming / f"{big.removeprefix('sha256:')}.{24 * MB}.part"
+    part = Spool(incoming).part(Blob(big, 24 * MB), f"{before_source.host}/t/big")
     note = incoming / f"{small.removeprefix('sha256:')}.done"
     process = subprocess.Popen(
         [str(Path(sys.executable).with_name("clusterctl")), "-C", str(directory), "images", "bundle",
