@@ -112,8 +112,8 @@ CHECK = Check(
     "has ended, are left out",
     requires="nothing",
     expectation="none for 10 s (assumed; the kernel warns after 120); zombies without a GPU, threads of the "
-    "kernel, users' processes that wait for none of a device, a driver and a file server, and root's that "
-    "wait for a file's lock, are a warning: a user may keep these waiting (FUSE, userfaultfd)",
+    "kernel, and processes that wait in no known place of a device, its driver or a file server, are a "
+    "warning: a user may keep these waiting (FUSE, userfaultfd), also root's",
     remedy=(
         "No signal ends such a process: fix what it waits for (a file server that does not answer: see "
         "`mount` and `journalctl -k`; a disk: `dmesg`), else reboot the drained node."

@@ -26,17 +26,13 @@ GPU_FILE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 FROZEN = ("__refrigerator", "refrigerator", "do_freezer_trap")
 # Of cgroups v1: since Linux 6.1 a task is frozen in the place where it sleeps [Linux, kernel/freezer.c].
 FREEZER = "/sys/fs/cgroup/freezer"
-# Where only a device, its driver or a file server keeps who waits, by the start of the kernel's function:
-# NVIDIA's, RDMA's, block devices', and those of NFS, Lustre and Ceph.
-# NVIDIA's semaphores are the kernel's plain ones (`down`), as no file's are.
+# Known places where only a device, its driver or a file server keeps who waits, by the start of the
+# kernel's function: of NVIDIA (whose semaphores are the kernel's plain ones, `down`, as no file's are),
+# RDMA, disks and their journals, NFS, Lustre, Ceph, CIFS and GPFS. None where one waits for a file's lock.
 DEVICES = re.compile(
-    r"_?nv|uvm_|rm_|os_acquire|down$|mlx|ib_|rdma_|uverbs_|ucma_|blk_|rpc_|nfs_wait|ptlrpc_|ceph_"
-)
-# Where one waits for the lock of a file or directory that another has.
-LOCKS = re.compile(
-    r"_(write_iter|read_iter|setattr|fallocate)$"
-    r"|^(do_unlinkat|do_rmdir|do_mkdirat|do_renameat2|do_truncate|path_openat|open_last_lookups|filename_"
-    r"|lookup_slow|walk_component|iterate_dir|notify_change|chmod_common|chown_common|lock_|vfs_|rwsem_|down_)"
+    r"_?nv|uvm_|rm_|os_acquire|down$|gdrdrv_|mlx|_*ib_|rdma_|uverbs_|ucma_|efa_|irdma_|bnxt_"
+    r"|blk_|submit_bio|scsi_|jbd2_log_wait|xfs_log|xlog_"
+    r"|rpc_|__rpc_|nfs4?_wait|nfs_(?!start_io)|ptlrpc_|cl_sync_io|ldlm_|osc_|lnet_|ceph_|wait_for_response|cxi"
 )
 # Where the parent of a vfork() waits for its child, as long as that pleases: by kernel's version.
 VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
@@ -140,15 +136,21 @@ def described(path: str, root: str, by_user: bool, gpu: bool) -> dict[str, Any]:
 def may_wait_for_user(path: str) -> bool:
     """Whether a user may have it wait as long as he likes, whoever it is of.
 
-    For files or memory that a process of his provides (FUSE, userfaultfd), or behind another that waits so
-    and has the lock of a file. It need not show: that one sleeps interruptibly, in namespaces of its own.
+    For files or memory that a process of his provides (FUSE, userfaultfd), or behind one that waits so and
+    has a lock of a file or of its memory. It need not show: that one sleeps interruptibly, in namespaces of
+    its own.
     """
     waiting = waiting_thread(path)
     place = read(waiting + "/wchan") or ""
-    if DEVICES.match(place):
+    if fields(waiting)[:1] != ["D"] or DEVICES.match(place):
         return False
-    user = re.search(r"^Uid:\s+(\d+)", read(waiting + "/status") or "", re.MULTILINE)
-    return (user is not None and int(user[1]) > 0) or LOCKS.search(place) is not None
+    # Memory of root's process is root's.
+    return not (place.startswith("handle_userfault") and is_roots(waiting))
+
+
+def is_roots(path: str) -> bool:
+    """Whether a thread is of root's."""
+    return re.search(r"^Uid:\s+0\s", read(path + "/status") or "", re.MULTILINE) is not None
 
 
 def waiting_thread(path: str) -> str:

@@ -37,7 +37,7 @@ def require_bounded_memory(content: bytes) -> None:
     """
     usual = FEW_MEMORY + MEMORY_PER_BYTE * len(content)
     marks = count_marks(content)
-    if _is_beyond(content, marks, usual):  # but for marks that are words of its texts
+    if _is_beyond(content, marks, usual):  # perhaps by marks in its texts
         marks = count_marks(content, exactly=True)
     if _has_many_members(marks):
         raise CannotReadError("its objects have far more members than clusterctl writes")

@@ -48,7 +48,7 @@ class Spool:
         self.root = root
         # Set by whoever must end: what is on its way stops at the next piece.
         self.stop = stop or threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is forgotten for want of room is noted
         self._coming_now: frozenset[tuple[Blob, str]] = frozenset()
 
     @contextlib.contextmanager

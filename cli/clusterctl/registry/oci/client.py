@@ -29,7 +29,6 @@ SILENCE_S = 60.0
 ASK_S = 600.0
 # A registry over object storage puts the pieces of a blob together before it answers.
 COMMIT_S = 900.0
-CANCEL_S = 30.0
 PIECE = 1 << 20
 GOOD = 300
 
@@ -203,7 +202,8 @@ class Registry:
         location = response.headers.get("location", "")
         if location:
             # It has started an upload instead, which nobody wants.
-            self._cancel(location, scope)
+            with contextlib.suppress(httpx.HTTPError, RegistryError):
+                self._once("DELETE", self._joined("DELETE", location), scope)
         return False
 
     def put_blob(self, repository: str, blob: Blob, content: Content) -> None:
@@ -255,10 +255,8 @@ class Registry:
     def _upload(self, repository: str, blob: Blob, content: Content, what: str) -> None:
         scope = _push(repository)
         begun = self._ask("POST", f"{repository}/blobs/uploads/", scope, what)
-        place = begun.headers.get("location", "")
-        location = self._joined("PUT", place, {"digest": blob.digest})
+        location = self._joined("PUT", begun.headers.get("location", ""), {"digest": blob.digest})
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
-        is_done = False
         try:
             response = self._once(
                 "PUT", location, scope, headers=headers, content=content,
@@ -266,19 +264,10 @@ class Registry:
                 # Twice: the source may give it as slowly as we may send it.
                 seconds=COMMIT_S + 2 * rate.longest_s(blob.size),
             )  # fmt: skip
-            is_done = response.status_code < GOOD
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
-        finally:
-            if not is_done:  # it keeps what has come for a week
-                self._cancel(place, scope)
-        if not is_done:
+        if response.status_code >= GOOD:
             raise self._refused(response, what)
-
-    def _cancel(self, location: str, scope: str) -> None:
-        """Have it forget an upload that was begun."""
-        with contextlib.suppress(httpx.HTTPError, RegistryError), within(CANCEL_S):
-            self._once("DELETE", self._joined("DELETE", location), scope)
 
     def _refused(self, response: httpx.Response, what: str) -> RegistryError:
         if response.status_code == HTTPStatus.UNAUTHORIZED and self._are_we_forgotten():

@@ -151,23 +151,18 @@ def test_a_container_that_is_paused_by_cgroups_v1_is_not_stuck(
     ("owner", "waits_in", "expected"),
     [
         (1000, "handle_userfault", True),
-        (1000, "request_wait_answer", True),
-        (1000, "folio_wait_bit_common", True),
-        (1000, "ext4_buffered_write_iter", True),
-        (1000, "", True),
-        (1000, "rpc_wait_bit_killable", False),
-        (1000, "nvidia_close", False),
-        (1000, "_nv012345rm", False),
-        (1000, "down", False),
         (0, "handle_userfault", False),
-        (0, "folio_wait_bit_common", False),
-        (0, "jbd2_log_wait_commit", False),
-        (0, "ext4_file_write_iter", True),
-        (0, "do_unlinkat", True),
-        (0, "nv_open_q", False),
-        (0, "", False),
+        *((owner, place, True) for owner in (0, 1000) for place in (
+            "request_wait_answer", "folio_wait_bit_common", "ext4_buffered_write_iter", "do_unlinkat",
+            "__access_remote_vm", "nfs_start_io_write", "xfs_ilock", "",
+        )),
+        *((owner, place, False) for owner in (0, 1000) for place in (
+            "rpc_wait_bit_killable", "nfs4_wait_clnt_recover", "nvidia_close", "_nv012345rm", "down",
+            "jbd2_log_wait_commit", "xlog_wait_on_iclog", "cl_sync_io_wait", "ldlm_completion_ast",
+            "cxiWaitEventWait", "__ib_destroy_cq_user", "nvme_submit_sync_cmd",
+        )),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_can_have_last_is_told_apart(
     tmp_path: Path, owner: int, waits_in: str, expected: bool
 ) -> None:

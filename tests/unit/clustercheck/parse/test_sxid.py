@@ -114,7 +114,7 @@ def test_an_error_of_unknown_form_is_not_harmless_and_takes_nothing_from_the_oth
 def test_a_kernel_log_after_a_mishap_is_read_or_refused(text: str) -> None:
     found = read_or_refused(read, text)
     if found is not None and all(
-        f": SXid (PCI:0000:05:00.0): {code}, Fatal" in text for code in (20034, 10003)
+        f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {code}, Fatal" in text for code in (20034, 10003)
     ):
         finding = of_switches(found)
         assert finding is not None and finding.verdict is not Verdict.PASS
