@@ -122,12 +122,18 @@ def open_containers(path: Path) -> list[dict[str, Any]]:
         elif kind == "job_finished":
             for one in nodes.pop(job, ()):
                 started.pop((job, one), None)
-                jobs[one].discard(job)
+                _discard(jobs, one, job)
         elif kind == "job_removed":
             for one in jobs.pop(node, ()):
                 started.pop((one, node), None)
-                nodes[one].discard(node)
+                _discard(nodes, one, node)
     return list(started.values())
+
+
+def _discard(found: dict[str, set[str]], key: str, value: str) -> None:
+    found[key].discard(value)
+    if not found[key]:
+        del found[key]
 
 
 def _is_name(value: object) -> bool:

@@ -23,6 +23,7 @@ from clustercheck.spec import MIG_DISABLED
 NO_NODE = "no node could take part"
 MAX_REASON = 300  # characters
 MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
+FEW_NODES = 8
 REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -62,8 +63,8 @@ class JobRunner:
     ) -> Evidence:
         """Run a job; if some nodes make it fail, again without them, while ``least`` nodes remain.
 
-        All repeats together start within the suite's time limit. Where each launch names another node that
-        may only be a witness, one that took part in all makes it so: it is among those of the last one.
+        All repeats together start within the suite's time limit. Where each launch of a few nodes names
+        another one that may only be a witness, one that took part in all may make it so: all are named.
         """
         if not nodes:
             return add_outcome(evidence, job, NO_NODE)
@@ -82,9 +83,8 @@ class JobRunner:
                 self._repeats_s += outcome.duration_s
         before = evidence.attempts.get(job, ())
         if before and not isinstance(outcome, str) and all(map(names_a_witness, (*before, outcome))):
-            attempts = {name: each for name, each in evidence.attempts.items() if name != job}
-            evidence = replace(evidence, attempts=attempts)
-            outcome = without_first_failure(outcome)
+            # Of many nodes the three are more likely bad themselves than all others are suspects.
+            outcome = without_first_failure(outcome) if len(outcome.by_node) <= FEW_NODES else outcome
         return add_outcome(evidence, job, outcome)
 
     def run_without_framework(

@@ -136,21 +136,29 @@ def filled_the_store(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome],
     ("liar", "change"),
     [("gpu01", lost_their_peer), ("gpu06", lost_their_peer), ("gpu06", filled_the_store)],
 )
-def test_one_of_those_left_is_the_cause_where_one_after_the_other_is_a_witness(
+def test_where_one_after_the_other_is_a_witness_all_of_a_few_nodes_are_named(
     liar: str, change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]]
 ) -> None:
     found = after("standard", Losing(change(liar, 1 + REPEATS)), nodes=6)
-    check = next(each for each in CHECKS if each.id == "data-parallel")
-    verdicts = {str(each.subject.node): each.verdict for each in evaluate(check, found)}
-    victims = [node for node in found.declared if node != liar][:REPEATS]
-    assert [verdicts[node] for node in victims] == [Verdict.NOT_RUN] * REPEATS
-    assert {verdicts[node] for node in found.declared if node not in victims} == {Verdict.FAIL}
+    assert named(found) == [*found.declared]
     assert found.jobs["data_parallel"].first_failure is None
+
+
+@pytest.mark.parametrize("change", [lost_their_peer, filled_the_store])
+def test_of_many_nodes_the_witnesses_alone_are_named(
+    change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]],
+) -> None:
+    found = after("standard", Losing(change("gpu12", 1 + REPEATS)), nodes=12)
+    assert named(found) == ["gpu01", "gpu02", "gpu03"]
+
+
+def named(found: Evidence) -> list[str | None]:
+    """The nodes that fail."""
+    check = next(each for each in CHECKS if each.id == "data-parallel")
+    return [each.subject.node for each in evaluate(check, found) if each.verdict is Verdict.FAIL]
 
 
 def test_a_node_without_which_the_job_succeeds_is_named_for_the_loss_of_its_peer() -> None:
     found = after("standard", Losing(lost_their_peer("gpu06", 1)), nodes=6)
-    check = next(each for each in CHECKS if each.id == "data-parallel")
-    failed = [each.subject.node for each in evaluate(check, found) if each.verdict is Verdict.FAIL]
-    assert failed == ["gpu01"]
+    assert named(found) == ["gpu01"]
     assert found.jobs["data_parallel"].good

@@ -78,8 +78,7 @@ def failed_on(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
         raise NotDoneError(evidence.dropped[str(subject.node)])
     outcome = outcome_of(evidence, job)
     if subject.node is not None and not ranks_of(outcome, subject.node):
-        of_which = "" if outcome.good else " of the launch that is judged"
-        raise NotDoneError(f"no rank{of_which} ran on this node")
+        raise NotDoneError("no rank ran on this node")
     return None if outcome.good else broken(outcome, subject)
 
 
