@@ -34,6 +34,12 @@ DEVICES = re.compile(
     r"|blk_|submit_bio|scsi_|jbd2_log_wait|xfs_log|xlog_"
     r"|rpc_|__rpc_|nfs4?_wait|nfs_(?!start_io)|ptlrpc_|cl_sync_io|ldlm_|osc_|lnet_|ceph_|wait_for_response|cxi"
 )
+UNKNOWN = "0"  # as wchan says it
+# What wchan leaves out: the ways to sleep and the kinds of locks, under which a stack has the place.
+OF_THE_SCHEDULER = re.compile(
+    r"0x|_*(io_|preempt_)?schedule|_*rwsem_|_*down_|__down|_*(rt_)?mutex_|percpu_|_*wait_(for_c|on_bit)|__wait_|bit_wait"
+    r"|out_of_line_|ret_from_fork|do_wait_"
+)
 # Where the parent of a vfork() waits for its child, as long as that pleases: by kernel's version.
 VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 
@@ -100,7 +106,7 @@ def is_alive(path: str) -> bool:
 
 def is_paused_or_in_vfork(path: str) -> bool:
     """Whether its container is paused, or it waits for a program that it started: neither is a fault."""
-    if (read(path + "/wchan") or "").startswith((*FROZEN, *VFORK)):
+    if place_of(path).startswith((*FROZEN, *VFORK)):
         return True
     groups = [line.split(":", 2) for line in (read(path + "/cgroup") or "").splitlines()]
     return any(
@@ -125,7 +131,7 @@ def described(path: str, root: str, by_user: bool, gpu: bool) -> dict[str, Any]:
         "name": read(path + "/comm") or "",
         "state": stat[0] if stat else "",
         "kernel": bool(len(stat) > 6 and int(stat[6]) & KERNEL_THREAD),
-        "waits_in": read(waiting_thread(path) + "/wchan") or "",
+        "waits_in": place_of(waiting_thread(path)),
         "may_wait_for_user": by_user,
         "has_gpu": gpu,
         "threads": len(listing(os.path.split(path)[0])),
@@ -141,11 +147,21 @@ def may_wait_for_user(path: str) -> bool:
     its own.
     """
     waiting = waiting_thread(path)
-    place = read(waiting + "/wchan") or ""
-    if fields(waiting)[:1] != ["D"] or DEVICES.match(place):
+    place = place_of(waiting)
+    if fields(waiting)[:1] != ["D"] or place == UNKNOWN or DEVICES.match(place):
         return False
     # Memory of root's process is root's.
     return not (place.startswith("handle_userfault") and is_roots(waiting))
+
+
+def place_of(path: str) -> str:
+    """The kernel's function in which a thread waits: by its stack where wchan is 0, as before Linux 5.16."""
+    place = read(path + "/wchan") or UNKNOWN
+    if place != UNKNOWN:
+        return place
+    lines = (line.split() for line in (read(path + "/stack") or "").splitlines())
+    frames = (words[1].partition("+")[0] for words in lines if len(words) > 1)
+    return next((frame for frame in frames if not OF_THE_SCHEDULER.match(frame)), UNKNOWN)
 
 
 def is_roots(path: str) -> bool:

@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+import httpx
+
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, read_trusted
 from clusterctl.cluster.state_files import replace_file
@@ -291,7 +293,7 @@ def _apt(
     if program is None:
         raise _refusal("this machine has no apt-get", wanted)
     # apt connects later, and by itself: who listens then is not seen.
-    guard_proxy(wanted.proxy)
+    guard_proxy(wanted.proxy, httpx.URL(wanted.proxy).host)
     limited = ["/bin/sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
     try:
         # Where the packages lie: a disk that is full is then that one.

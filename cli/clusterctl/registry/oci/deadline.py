@@ -78,11 +78,11 @@ def now() -> float:
 
 
 def with_deadlines(
-    transport: httpx.HTTPTransport, on_connected: Callable[[], None] = lambda: None
+    transport: httpx.HTTPTransport, on_connected: Callable[[str], None] = lambda _: None
 ) -> httpx.HTTPTransport:
     """The same transport, whose connections keep deadlines.
 
-    One for which ``on_connected`` raises is closed before anything is sent.
+    One for whose address ``on_connected`` raises is closed before anything is sent.
     """
     # httpx has no argument for the backend of its pool.
     pool: Any = transport._pool
@@ -161,7 +161,7 @@ _cutter = _Cutter()
 class _Backend:
     """httpcore's network backend, whose connections know the deadline of the thread that uses them."""
 
-    def __init__(self, usual: Any, on_connected: Callable[[], None]) -> None:
+    def __init__(self, usual: Any, on_connected: Callable[[str], None]) -> None:
         self._usual = usual
         self._on_connected = on_connected
 
@@ -176,7 +176,7 @@ class _Backend:
     def _connected(self, address: str, port: int, timeout: float | None, more: dict[str, Any]) -> _Stream:
         stream = _Stream(self._usual.connect_tcp(address, port, timeout=_least(timeout), **more))
         try:
-            self._on_connected()
+            self._on_connected(address)
         except BaseException:
             stream.close()
             raise

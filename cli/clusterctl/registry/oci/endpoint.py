@@ -83,7 +83,7 @@ def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
         socket_options=NOTICED if endpoint.socket is None else (),
         trust_env=False,
     )
-    return with_deadlines(made, lambda: guard_proxy(endpoint.proxy))
+    return with_deadlines(made, lambda address: guard_proxy(endpoint.proxy, address))
 
 
 def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:

@@ -46,14 +46,30 @@ def guard_secrets(request: httpx.Request) -> None:
     request.extensions = {**request.extensions, "trace": look}
 
 
-def guard_proxy(proxy: str) -> None:
+def guard_proxy(proxy: str, address: str) -> None:
     """See who listens before a proxy is given its password: of a tunnel (CONNECT) no request hook hears.
 
-    Raises RegistryError as ``require_own_listener`` does.
+    ``address`` is what it was reached at, whatever its name. Raises RegistryError as ``require_own_listener``
+    does.
     """
     url = httpx.URL(proxy)
-    if url.userinfo and _is_clear_and_here(url):
-        require_own_listener(url.host, url.port or 80)
+    here = _loopback(address)
+    if url.userinfo and url.scheme == "http" and here:
+        require_own_listener(here, url.port or 80)
+
+
+def _loopback(address: str) -> str:
+    """The loopback address that this is, in one spelling; empty for any other."""
+    if address == LOCAL_NAME:
+        return address
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_unspecified:
+        return LOCAL_NAME
+    return str(found) if found.is_loopback else ""
 
 
 def require_own_listener(host: str, port: int) -> None:

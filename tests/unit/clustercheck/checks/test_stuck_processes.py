@@ -154,12 +154,12 @@ def test_a_container_that_is_paused_by_cgroups_v1_is_not_stuck(
         (0, "handle_userfault", False),
         *((owner, place, True) for owner in (0, 1000) for place in (
             "request_wait_answer", "folio_wait_bit_common", "ext4_buffered_write_iter", "do_unlinkat",
-            "__access_remote_vm", "nfs_start_io_write", "xfs_ilock", "",
+            "__access_remote_vm", "nfs_start_io_write", "xfs_ilock",
         )),
         *((owner, place, False) for owner in (0, 1000) for place in (
             "rpc_wait_bit_killable", "nfs4_wait_clnt_recover", "nvidia_close", "_nv012345rm", "down",
             "jbd2_log_wait_commit", "xlog_wait_on_iclog", "cl_sync_io_wait", "ldlm_completion_ast",
-            "cxiWaitEventWait", "__ib_destroy_cq_user", "nvme_submit_sync_cmd",
+            "cxiWaitEventWait", "__ib_destroy_cq_user", "nvme_submit_sync_cmd", "0", "",
         )),
     ],
 )  # fmt: skip
@@ -184,6 +184,30 @@ def test_a_users_sleepers_keep_no_other_from_being_told_nor_last_long(
     found = processes(str(tmp_path), last_s=0.0)
     assert (found["lasted"][0]["pid"], found["omitted"]) == (200, 61)
     assert sorted(looked_at) == [f"{tmp_path}/10", f"{tmp_path}/200"]
+
+
+STACKS = {
+    "a device": ("__schedule+0x1 nv_open_q+0x2/0x30 vfs_read+0x3", "nv_open_q", False),
+    "a file server": ("rpc_wait_bit_killable+0x1 __wait_on_bit+0x2", "rpc_wait_bit_killable", False),
+    "a lock": (
+        "rwsem_down_write_slowpath+0x1 ext4_buffered_write_iter+0x2 nfs_x+0x3",
+        "ext4_buffered_write_iter",
+        True,
+    ),
+    "not told": ("", "0", False),
+    "only the scheduler": ("io_schedule+0x12/0x40 0xffffffffffffffff", "0", False),
+}
+
+
+@pytest.mark.parametrize(("stack", "place", "expected"), STACKS.values(), ids=STACKS.keys())
+def test_where_wchan_is_nothing_the_stack_tells_the_place(
+    tmp_path: Path, stack: str, place: str, expected: bool
+) -> None:
+    """Kernels before 5.16 with the unwinder ORC say 0."""
+    lines = "".join(f"[<0>] {frame}\n" for frame in stack.split())
+    thread(tmp_path, 10, 10, "D", wchan="0", stack=lines, status="Uid:\t1000\t1000\t1000\t1000\n")
+    (found,) = processes(str(tmp_path), last_s=0.0)["lasted"]
+    assert (found["waits_in"], found["may_wait_for_user"]) == (place, expected)
 
 
 def test_each_thread_is_named_with_the_place_where_it_waits(tmp_path: Path) -> None:

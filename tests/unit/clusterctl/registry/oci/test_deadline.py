@@ -147,7 +147,7 @@ def test_all_addresses_of_a_host_have_one_deadline(good: int | None, monkeypatch
             clock[0] += timeout
             raise httpcore.ConnectTimeout
 
-    backend = deadline._Backend(Usual(), lambda: None)
+    backend = deadline._Backend(Usual(), lambda _: None)
     with deadline.within(40):
         if good:
             assert backend.connect_tcp("registry.test", 443, timeout=15)
