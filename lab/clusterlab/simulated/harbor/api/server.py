@@ -216,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
             kind = "text/plain" if is_text else "application/json"
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:  # as who asked wants it: a proxy before us would use it again
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
