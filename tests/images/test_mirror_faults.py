@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.registries import (
     Fault,
+    Made,
     Proxy,
     Running,
     bytes_of,
@@ -239,19 +241,24 @@ def test_damage_in_our_registry_is_named_by_verify(
     assert {one["state"] for one in records(silent)[:-1]} == {"unknown"}
 
 
+def broken_off(made: Made, after: int) -> Callable[[str, str, int], Fault | None]:
+    """The image's first layer comes up to there, and then never again."""
+    layer = made.layers[0].digest
+
+    def fault(_method: str, path: str, number: int) -> Fault | None:
+        if layer not in path:
+            return None
+        return Fault(cut=after) if number == 1 else Fault(status=403)
+
+    return fault
+
+
 def test_a_blob_that_its_source_breaks_off_is_sent_again_only_once_it_is_whole(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = put_image(source.host, "t/one", "1", [bytes_of("one", 8 * MB)])
     directory = locked_site(tmp_path, before_source.host, "one")
-    layer = made.layers[0].digest
-
-    def broken_off(_method: str, path: str, number: int) -> Fault | None:
-        if layer not in path:
-            return None
-        return Fault(cut=6 * MB) if number == 1 else Fault(status=403)
-
-    before_source.fault = broken_off
+    before_source.fault = broken_off(made, 6 * MB)
     unfinished = []
     for _ in range(3):
         assert mirror(directory, destination).return_value != 0
@@ -271,14 +278,7 @@ def test_what_a_source_left_unfinished_keeps_no_room_from_the_others(
     made = put_image(source.host, "t/bad", "1", [bytes_of("bad", 12 * MB)])
     put_image(source.host, "t/good", "1", [bytes_of("good", 6 * MB)])
     directory = locked_site(tmp_path, before_source.host, "bad", "good")
-    layer = made.layers[0].digest
-
-    def broken_off(_method: str, path: str, number: int) -> Fault | None:
-        if layer not in path:
-            return None
-        return Fault(cut=10 * MB) if number == 1 else Fault(status=403)
-
-    before_source.fault = broken_off
+    before_source.fault = broken_off(made, 10 * MB)
     assert mirror(directory, destination, "bad").return_value != 0
     spool_directory = directory / ".clusterctl/images/spool"
 

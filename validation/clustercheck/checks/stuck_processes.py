@@ -22,7 +22,7 @@ REAP = (
     "Restart the parent, which does not collect them; in a container start it with `docker run --init`. They "
     "use no memory, only numbers of processes."
 )
-BY_ITS_USER = (
+BY_A_USER = (
     "It may wait for what a user's process provides (files by FUSE, memory by userfaultfd), or behind one "
     "that waits so: ask that user, or end that process. Otherwise no signal ends it: fix what it waits for, "
     "or reboot."
@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the processes that do not get on are not reported as they should be")
     if isinstance(looked, bool) or not isinstance(looked, (int, float)):
         raise CannotReadError("how long processes were looked at is not reported")
-    by_users = [each for each in found if each.get("may_wait_for_user")]
+    by_users = [each for each in found if each.get("may_wait_for_user") and not each.get("kernel")]
     asleep = [each for each in found if each["state"] == "D" and each not in by_users]
     threads = [each for each in asleep if each.get("kernel")]
     own = [each for each in asleep if not each.get("kernel")]
@@ -63,7 +63,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return warned(because, measured, "none", remedy=KERNEL, evidence=more)
     if by_users:
         because = f"maybe kept waiting by a user for {seconds}: {_some(by_users)}"
-        return warned(because, measured, "none", remedy=BY_ITS_USER, evidence=more)
+        return warned(because, measured, "none", remedy=BY_A_USER, evidence=more)
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
         return warned(because, measured, "none", remedy=REAP, evidence=more)

@@ -23,7 +23,7 @@ from clustercheck.spec import MIG_DISABLED
 NO_NODE = "no node could take part"
 MAX_REASON = 300  # characters
 MOST_INSTANCES = 7  # of one GPU [NVIDIA, MIG User Guide]
-FEW_NODES = 8
+FEW_NODES = 8  # of which all are named where nobody can tell who makes a job fail
 REPEATS = 2  # of one job without the nodes that made it fail; who fails then is judged by the last one
 
 OnEvent = Callable[[Mapping[str, Any]], None]

@@ -86,12 +86,9 @@ def is_of(image: LockedImage, declared: DeclaredImage) -> bool:
         return same
     # Of a list that the operator named by its digest, the platforms decide which one is looked into.
     # Several may be one that is wanted, as v6 and v7 are of linux/arm.
-    pairs = [(found, one) for one in platforms for found in image.platforms if is_platform(found, one)]
-    return (
-        same
-        and {one for _, one in pairs} == {*platforms}
-        and {each for each, _ in pairs} == {*image.platforms}
-    )
+    is_there = all(any(is_platform(found, one) for found in image.platforms) for one in platforms)
+    is_wanted = all(any(is_platform(found, one) for one in platforms) for found in image.platforms)
+    return same and is_there and is_wanted
 
 
 def require_driver(images: Sequence[LockedImage], driver: str) -> None:

@@ -238,6 +238,7 @@ def test_thousands_of_zombies_leave_room_for_the_sleeper(tmp_path: Path) -> None
         ([zombie(has_gpu=True)], FAIL, "sh (4712, child of bash 4000)"),
         ([asleep()], FAIL, "python3 (4711 in io_schedule)"),
         ([asleep(kernel=True)], WARNING, "threads of the kernel"),
+        ([asleep(kernel=True, may_wait_for_user=True)], WARNING, "threads of the kernel"),
         ([zombie()] * 5, WARNING, "5 zombie(s)"),
         ([zombie(), asleep(kernel=True), asleep(name="cp")], FAIL, "cp (4711"),
         ([OF_A_USER], WARNING, "maybe kept waiting by a user for all of 10.1 s: python3 (4711"),
