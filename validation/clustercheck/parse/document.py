@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
@@ -46,7 +46,7 @@ def read_json(text: str, what: str) -> Any:
             parse_int=_integer,
             parse_float=_decimal,
             parse_constant=_refuse,
-            object_pairs_hook=_once,
+            object_pairs_hook=once_each,
         )
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
@@ -173,9 +173,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
 
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    listed = list(pairs)
-    found = dict(listed)
-    if len(found) != len(listed):
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members, for json.loads. Raises ValueError where a name stands twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
         raise ValueError("one name stands twice in an object")
     return found

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from clustercheck.parse.document import has_more_values
+from clustercheck.parse.document import has_more_values, once_each
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.untrusted import first_problem
 
@@ -82,12 +82,4 @@ def read_exact(model: type[M], raw: bytes) -> M:
         json.loads(raw, object_pairs_hook=once_each)
     except ValueError as error:
         raise UnreadableError(str(error)) from None
-    return found
-
-
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these members. Raises ValueError where a name stands twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
     return found

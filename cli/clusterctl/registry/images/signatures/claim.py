@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clustercheck.parse.document import once_each
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.signature_policy import (
     USUAL_IDENTITY,
@@ -19,7 +20,6 @@ from clusterctl.cluster.signature_policy import (
     SignedIdentity,
 )
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.oci.answers import once_each
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
 
 MAX_CLAIM_BYTES = 64 * 1024
