@@ -6,9 +6,8 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, readable
@@ -52,8 +51,7 @@ def read_json(text: str, what: str) -> Any:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """How much there is in JSON that is not read yet: at least as many values, objects and members."""
 
     values: int
@@ -63,11 +61,11 @@ class Marks:
 
 def count_marks(content: bytes, *, exactly: bool = False) -> Marks:
     """What its marks say; ``exactly``: without those in its texts, which takes some ten times as long."""
-    counts = dict.fromkeys((b",", b"[", b"{", b":"), 0)
-    for piece in _outside_texts(content) if exactly else (content,):
-        for mark in counts:
-            counts[mark] += piece.count(mark)
-    return Marks(counts[b","] + counts[b"["] + counts[b"{"], counts[b"{"], counts[b":"])
+    if exactly:
+        pieces = map(count_marks, _outside_texts(content))
+        return Marks(*map(sum, zip(*pieces))) if content else Marks(0, 0, 0)
+    objects = content.count(b"{")
+    return Marks(content.count(b",") + content.count(b"[") + objects, objects, content.count(b":"))
 
 
 def has_more_values(content: bytes, most: int) -> bool:
