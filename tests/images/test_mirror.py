@@ -100,7 +100,7 @@ def test_one_image_of_a_list_is_an_image_and_the_list_comes_whole_where_all_is_w
     good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
 
 
-def test_an_image_that_the_driver_cannot_run_is_refused_before_anything_moves(
+def test_an_image_that_the_driver_cannot_run_is_not_copied_and_the_others_are(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     put_image(source.host, "t/new", "1", [bytes_of(1, MB)], environment=("NVIDIA_REQUIRE_CUDA=cuda>=13.0",))
@@ -110,12 +110,19 @@ def test_an_image_that_the_driver_cannot_run_is_refused_before_anything_moves(
     assert locked.return_value == 1
     assert "needs driver 580.65.06" in locked.stderr
     before = before_source.blob_bytes()
-    refused = error(mirror(directory, destination))
-    assert (refused.code, refused.exit_code) == ("images.driver", 2)
-    assert "new (CUDA" in refused.what
-    assert "570" in refused.what
+    refused = mirror(directory, destination, "new")
+    assert refused.return_value == 2
+    (image, _) = records(refused)
+    assert (image["code"], image["state"]) == ("images.driver", "failed")
+    assert "new (CUDA" in image["what"]
+    assert "570" in image["what"]
     assert before_source.blob_bytes() == before
-    assert records(good(mirror(directory, destination, "old")))[-1]["changed"] == 1
+    both = mirror(directory, destination)
+    assert both.return_value == 2
+    assert [(one["name"], one["state"]) for one in records(both)[:-1]] == [
+        ("new", "failed"),
+        ("old", "copied"),
+    ]
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_moves(

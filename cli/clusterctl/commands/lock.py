@@ -176,7 +176,7 @@ def _report(
     check: bool,
     as_json: bool,
 ) -> int:
-    unserved = gate.unserved(after.images, after.driver)
+    unserved = list(gate.unserved(after.images, after.driver).values())
     changes = [*_changes(before, after), *(one.text for one in stacks.differences)]
     bad = bool(failures or unserved or stacks.conflicts or (check and changes))
     code = EXIT_CLUSTER_BAD if bad else EXIT_GOOD

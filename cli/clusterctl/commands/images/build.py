@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +66,22 @@ def command(
     recipes = _chosen(declared_recipes(inventory), names)
     declared = declared_images(inventory)
     bases = {recipe.name: _base(inventory, declared, recipe) for recipe in recipes}
-    gate.require_driver(tuple(bases.values()), nodes_driver(inventory))
-    if (signatures := checker(inventory)) is not None:
-        signatures.require_recorded(tuple(bases.values()), trusted=True)
+    unfit = _unfit(inventory, bases)
+    if len(unfit) == len(recipes):
+        raise next(iter(unfit.values()))
     registry = registry_name(asked_host(inventory))
     orders = [
         Order(recipe, bases[recipe.name], context_of(recipe, bases[recipe.name], registry))
         for recipe in recipes
+        if recipe.name not in unfit
     ]
     if check:
-        return _show(orders, as_json=as_json)
+        return _show(orders, unfit, as_json=as_json)
     mirrored.brought(inventory.directory)
     store = anchored_store(inventory)
     run = store.create("build", [recipe.name for recipe in recipes])
     engine = Engine(run.path("build.log"))
-    found: dict[str, Built | ExplainedError] = {}
+    found: dict[str, Built | ExplainedError] = dict(unfit)
     with store.finished_on_error(run), mutex.held(inventory.directory, "images build"):
         with terminated_like_interrupted():
             engine.require()
@@ -97,7 +98,9 @@ def command(
     records = [_record(name, one) for name, one in found.items()]
     summary = {"type": "summary", "run": run.id, "registry": registry, "exit": code}
     store.finish(run, code, {**summary, "images": records})
-    _tell(found, records, summary, as_json=as_json)
+    _tell(found, records, as_json=as_json)
+    if as_json:
+        console.emit(summary)
     return code
 
 
@@ -127,6 +130,22 @@ def _base(inventory: Inventory, declared: Sequence[DeclaredImage], recipe: Build
     return base
 
 
+def _unfit(inventory: Inventory, bases: Mapping[str, LockedImage]) -> dict[str, ExplainedError]:
+    """The recipes whose base the nodes' driver does not serve, or lacks a signature that is required."""
+    unserved = gate.driver_failures(tuple(bases.values()), nodes_driver(inventory))
+    signatures = checker(inventory)
+    found: dict[str, ExplainedError] = {}
+    for recipe, base in bases.items():
+        try:
+            if base.name in unserved:
+                raise unserved[base.name]
+            if signatures is not None:
+                signatures.require_recorded([base], trusted=True)
+        except ClusterctlError as error:
+            found[recipe] = error
+    return found
+
+
 def _made(
     inventory: Inventory, order: Order, engine: Engine, destination: Destination, *, rebuild: bool
 ) -> Built:
@@ -154,7 +173,8 @@ def _lock(inventory: Inventory, images: list[LockedImage]) -> None:
         lock_file.write(inventory.directory, after)
 
 
-def _show(orders: list[Order], *, as_json: bool) -> int:
+def _show(orders: list[Order], unfit: Mapping[str, ExplainedError], *, as_json: bool) -> int:
+    records = [_record(name, one) for name, one in unfit.items()]
     for order in orders:
         name = order.recipe.name
         if as_json:
@@ -164,7 +184,8 @@ def _show(orders: list[Order], *, as_json: bool) -> int:
             if file == nccl_tests.FILE:
                 continue
             console.RESULTS.print(f"# {name}: {file}\n{text}", soft_wrap=True)
-    return EXIT_GOOD
+    _tell(unfit, records, as_json=as_json)
+    return EXIT_CLUSTER_BAD if unfit else EXIT_GOOD
 
 
 def _record(name: str, one: Built | ExplainedError) -> dict[str, Any]:
@@ -183,14 +204,10 @@ def _record(name: str, one: Built | ExplainedError) -> dict[str, Any]:
 
 
 def _tell(
-    found: dict[str, Built | ExplainedError],
-    records: list[dict[str, Any]],
-    summary: dict[str, Any],
-    *,
-    as_json: bool,
+    found: Mapping[str, Built | ExplainedError], records: list[dict[str, Any]], *, as_json: bool
 ) -> None:
     if as_json:
-        for record in [*records, summary]:
+        for record in records:
             console.emit(record)
         return
     for record, one in zip(records, found.values(), strict=True):

@@ -52,13 +52,13 @@ def command(
 
     Existing blobs are not sent again, a blob of several images is copied once from each registry that
     they come from, and an interrupted transfer is resumed. A blob that the registry has lost is copied
-    again. If an image fails, the others are still copied; the exit code is 1 then, or 2 if all failures
-    were refused logins. Images that the nodes' driver cannot run are refused before anything is copied,
-    and so are all images if one is not signed as images_signatures demands.
+    again. An image that the nodes' driver cannot run, or that is not signed as images_signatures demands,
+    is not copied. If an image fails, the others are still copied; the exit code is 1 then, or 2 if all
+    failures were refused logins or images that the driver cannot run.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)
-    gate.require_driver(images, nodes_driver(inventory))
+    unserved = gate.driver_failures(images, nodes_driver(inventory))
     inventory.directory.ensure_state()
     with (
         options.stoppable() as stop,
@@ -74,7 +74,8 @@ def command(
             if signatures is None
             else verify_signatures(signatures, images, sources.of, stop)
         )
-        plan = survey(images, origin, destination.registry, jobs, deep=deep, failures=verified.failures)
+        failures = {**verified.failures, **unserved}
+        plan = survey(images, origin, destination.registry, jobs, deep=deep, failures=failures)
         if check:
             return bringing.planned(plan, destination, as_json=as_json)
         plan.leave_out(lambda blobs: place.room_for(blobs, jobs))

@@ -95,23 +95,32 @@ def require_driver(images: Sequence[LockedImage], driver: str) -> None:
     """Refuse images that the nodes' driver does not serve. Raises ClusterctlError (``images.driver``)."""
     refused = unserved(images, driver)
     if refused:
-        raise ClusterctlError(
-            "; ".join(refused) + "; nothing was moved",
-            code="images.driver",
-            where=lock_file.NAME,
-            hint="Take an image of an older CUDA, raise nvidia_driver_branch or nvidia_driver_version (then "
-            "clusterctl lock), or name the images to continue with.",
-        )
+        raise _unserved("; ".join(refused.values()) + "; nothing was moved")
 
 
-def unserved(images: Sequence[LockedImage], driver: str) -> list[str]:
-    """A sentence for each image that the driver does not serve; none if no driver is declared."""
-    return [
-        f"{image.name} (CUDA {image.cuda or 'unknown'}) needs driver {image.minimum_driver}"
+def driver_failures(images: Sequence[LockedImage], driver: str) -> dict[str, ClusterctlError]:
+    """The images that the nodes' driver does not serve, by name, and why (``images.driver``)."""
+    return {name: _unserved(words) for name, words in unserved(images, driver).items()}
+
+
+def unserved(images: Sequence[LockedImage], driver: str) -> dict[str, str]:
+    """A sentence for each image that the driver does not serve, by name; none if no driver is declared."""
+    return {
+        image.name: f"{image.name} (CUDA {image.cuda or 'unknown'}) needs driver {image.minimum_driver}"
         f" ({image.minimum_driver_from}), and the nodes have {driver}"
         for image in images
         if driver and not image.needs.served_by(driver)
-    ]
+    }
+
+
+def _unserved(words: str) -> ClusterctlError:
+    return ClusterctlError(
+        words,
+        code="images.driver",
+        where=lock_file.NAME,
+        hint="Take an image of an older CUDA, or raise nvidia_driver_branch or nvidia_driver_version (then "
+        "clusterctl lock).",
+    )
 
 
 def _stale_lock(differences: str, where: str, hint: str) -> ClusterctlError:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from clusterctl.cluster import signature_policy
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map, parallel_map_fairly
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
@@ -32,7 +32,7 @@ class SignatureState(StrEnum):
 
 @dataclass(frozen=True)
 class VerifiedImages:
-    """The signatures of each image, and why those of others could not be asked for."""
+    """The signatures of each image, and why those of others are not as the policy demands, or unknown."""
 
     signed: Mapping[str, SignedImage] = field(default_factory=dict)
     failures: Mapping[str, ExplainedError] = field(default_factory=dict)
@@ -43,8 +43,8 @@ def verify_signatures(
 ) -> VerifiedImages:
     """Verify the signatures of all images at their sources.
 
-    Raises ClusterctlError if one is not signed as the policy demands, or if none can be verified here; what
-    a registry fails at is kept by image.
+    Raises ClusterctlError if none can be verified here; that one is not signed as the policy demands, and
+    what a registry fails at, is kept by image.
     """
 
     def check(image: LockedImage) -> SignedImage | ExplainedError:
@@ -65,13 +65,6 @@ def verify_signatures(
         ours = error.code.startswith((f"{CODE}-", signature_policy.CODE))
         if ours and not isinstance(error, RegistryError):
             raise error
-    refused = [error for error in failures.values() if error.code == CODE]
-    if refused:
-        first = refused[0]
-        raise ClusterctlError(
-            "; ".join(error.what for error in refused) + "; nothing was copied",
-            code=CODE, where=first.where, hint=first.hint, exit_code=first.exit_code,
-        )  # fmt: skip
     signed = {name: one for name, one in found.items() if isinstance(one, SignedImage)}
     return VerifiedImages(signed, failures)
 

@@ -47,3 +47,32 @@ def test_a_line_of_a_lock_is_no_line_of_a_dockerfile(clusterctl, cluster, capsys
     assert "images.lock-unreadable" in told.err
     assert "images.0.target" in told.err
     assert "RUN" not in told.out
+
+
+def test_a_base_that_cannot_serve_stops_its_own_build_alone(clusterctl, cluster, listing, capsys):
+    least = {"fits": "525.60.13", "newer": "580.65.06"}
+    images = [{"name": name, "source": f"{BASE.source}-{name}", "target": f"base/{name}:1"} for name in least]
+    builds = [{**BARE, "name": f"on-{name}", "base": name, "target": f"built/{name}:1"} for name in least]
+    for variables in listing["_meta"]["hostvars"].values():
+        variables |= {"image_builds": builds, "images": images, "nvidia_driver_branch": "570"}
+    locked = [
+        BASE.model_copy(
+            update={
+                "name": name,
+                "source": f"{BASE.source}-{name}",
+                "target": f"base/{name}",
+                "tag": "1",
+                "drivers": ((version, ""),),
+            }
+        )
+        for name, version in least.items()
+    ]
+    lock_file.write(cluster, Lock(images=tuple(locked), driver="570"))
+    assert clusterctl("images", "build", "--check", "--json") == 1
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["name"], one.get("code")) for one in shown] == [
+        ("on-fits", None),
+        ("on-newer", "images.driver"),
+    ]
+    assert clusterctl("images", "build", "--check", "on-newer") == 2
+    assert "images.driver" in capsys.readouterr().err

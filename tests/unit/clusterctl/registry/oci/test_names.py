@@ -252,6 +252,6 @@ def test_a_lock_that_is_none_is_refused(tmp_path: Path, text: str):
 
 def test_no_driver_that_is_declared_refuses_nothing():
     needy = image(drivers=(("580.65.06", ""),), minimum_driver="580.65.06", minimum_driver_from="x")
-    assert unserved([needy], "") == []
-    assert unserved([needy], "580") == []
+    assert unserved([needy], "") == {}
+    assert unserved([needy], "580") == {}
     assert len(unserved([needy], "570.1")) == 1
