@@ -32,6 +32,7 @@ OURS = {
     "clean_requirements_on_remove": "False",  # nothing goes that was not named
     "install_weak_deps": "False",
     "keepcache": "True",  # a rollback needs the old packages
+    "localpkg_gpgcheck": "True",  # a package that is named by a file or an address must be signed, too
     "module_stream_switch": "True",
     "strict": "True",
 }

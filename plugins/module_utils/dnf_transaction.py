@@ -24,6 +24,8 @@ STREAMS = ("Enabling module streams", "Switching module streams")
 SIMULATED = "Error: Operation aborted."
 # Its shell goes on without the packages that it has a problem with.
 COMPLAINT = re.compile(r"\s*(Error|Problem)\b")
+# Of a name, a version or a stream, with globs: its shell splits a line, and takes addresses for packages.
+PLAIN = re.compile(r"[A-Za-z0-9._+~^:*?@-]+")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Transaction:
     install: Sequence[str] = ()
     remove: Sequence[str] = ()
     stream: str = ""
+
+    def odd_words(self) -> list[str]:
+        """What is neither a package's name and version nor a stream's."""
+        words = [*self.install, *self.remove, *filter(None, [self.stream])]
+        return [word for word in words if not PLAIN.fullmatch(word)]
 
     def script(self) -> str:
         """The lines for dnf's shell."""
@@ -101,6 +108,8 @@ def install(run: RunFull, transaction: Transaction) -> tuple[int, str, str]:
 
 
 def _shell(run: RunFull, transaction: Transaction, options: Sequence[str]) -> tuple[int, str, str]:
+    if odd := transaction.odd_words():
+        return 1, "", f"Error: {odd[0]!r} is no package, version or stream of dnf's"
     with tempfile.NamedTemporaryFile("w", prefix="clusterctl-", suffix=".dnf") as file:
         file.write(transaction.script())
         file.flush()

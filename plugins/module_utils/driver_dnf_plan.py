@@ -31,7 +31,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_module
     merge,
     precompiled_builds,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import rpm_packages
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import WORD, rpm_packages
 
 MODULE = "nvidia-driver"
 STATE = f"etc/dnf/modules.d/{MODULE}.module"
@@ -52,11 +52,16 @@ def parse_streams(output: str) -> list[str]:
 
 
 def parse_offers(output: str) -> dict[str, list[str]]:
-    """Versions by package from FORMAT, newest first."""
+    """Versions by package from FORMAT, newest first; what has no form of RPM's is left out.
+
+    The index of a repository need not be signed: it can have blanks and addresses in a version.
+    """
     offered: dict[str, list[str]] = {}
     for line in output.splitlines():
-        name, bar, evr = line.partition("|")
-        if bar and evr.removeprefix("0:") not in offered.setdefault(name, []):
+        name, _, evr = line.partition("|")
+        if not (WORD.fullmatch(name) and WORD.fullmatch(evr)):
+            continue
+        if evr.removeprefix("0:") not in offered.setdefault(name, []):
             offered[name].append(evr.removeprefix("0:"))
     return {
         name: sorted(versions, key=lambda evr: version_key(evr.partition(":")[2] or evr), reverse=True)

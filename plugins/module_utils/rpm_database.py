@@ -16,6 +16,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.version_locks i
 DATABASES = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 # Between the bars of the format stands what is printed if there is an epoch.
 QUERY = ["rpm", "-qa", "--qf", r"%{NAME}|%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}|%{ARCH}\n"]
+# A package's name, or its version with epoch and release: all that RPM allows in them.
+WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~^:-]*")
 # Several versions of these are installed side by side.
 KERNEL = re.compile(
     r"kernel(-(rt|64k|debug))*(-(core|modules|modules-core|modules-extra|devel|devel-matched))?"

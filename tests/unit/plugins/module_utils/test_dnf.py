@@ -326,3 +326,27 @@ def test_the_initramfs_is_written_by_the_systems_own_program(tmp_path: Path) -> 
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/dracut").touch()
     assert initramfs_command(tmp_path) == ["dracut", "--force", "--regenerate-all"]
+
+
+def test_what_has_no_form_of_a_package_is_no_offer() -> None:
+    odd = ("1-1.el9 http://x/evil.rpm", "1-1;2", "http://x/evil.rpm", "1-1'", "", "--installroot")
+    lines = "".join(f"driver|{version}\n" for version in odd) + "a b|1-1\ndriver|3:580.95.05-1.el9~rc1^git\n"
+    assert parse_offers(lines) == {"driver": ["3:580.95.05-1.el9~rc1^git"]}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Transaction(["driver-1-1 http://x/evil.rpm"]),
+        Transaction(["driver"], ["old\nremove glibc"]),
+        Transaction(["driver"], stream="nvidia-driver:580 base"),
+        Transaction(["/tmp/evil.rpm"]),
+    ],
+    ids=str,
+)
+def test_dnfs_shell_is_given_no_word_that_it_would_split_or_fetch(asked: Transaction) -> None:
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        raise AssertionError(argv)
+
+    assert "is no package" in simulate(run, asked, {})[1]
+    assert install(run, asked)[0] == 1
