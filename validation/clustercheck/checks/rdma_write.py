@@ -80,11 +80,15 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
         return not_applicable("no RDMA port is up (see infiniband-port)")
     if (finding := failed_on(evidence, JOB, subject)) is not None:
         return finding
-    ranks = ranks_of(outcome_of(evidence, JOB), node)
-    answer = ranks[0].verdict or {}
-    if not isinstance(answer.get("without"), str):
+    outcome = outcome_of(evidence, JOB)
+    rank = ranks_of(outcome, node)[0]
+    if not isinstance(without := (rank.verdict or {}).get("without"), str):
         raise CannotReadError("the rank did not report what it measured")
-    return not_applicable(str(answer["without"]), remedy=PERFTEST) if answer["without"] else ranks[0]
+    if not without:
+        return rank
+    if all((each.verdict or {}).get("without") for each in outcome.ranks):
+        return not_applicable(without, remedy=PERFTEST)
+    return not_run(f"only some of {len(outcome.ranks)} nodes say: {without}", remedy=PERFTEST)
 
 
 def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
@@ -133,6 +137,8 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     every, node = evidence.once(read_writes), str(subject.node)
     mine, doubts = every.writes.get(node, []), [f"cannot read: {why}" for why in every.unread.get(node, ())]
     if not mine:
+        others = with_ports(evidence, [other for other in outcome_of(evidence, JOB).by_node if other != node])
+        doubts += [f"nothing was written to {', '.join(others[:NAMED])}"] if others else []
         return not_run(doubts[0]) if doubts else not_applicable(NOBODY)
     links = {f"{a.name}/{p.number}": (a, p) for a, p in ports_of(evidence, node)}
     best = every.best[node]

@@ -185,3 +185,35 @@ def test_a_link_is_the_cause_only_where_both_its_ends_reach_somebody_else() -> N
     others = [written("gpu03", "c", "gpu02", "b", 10.0), written("gpu03", "c", "gpu01", "a", 99.0)]
     both_say_so = {"gpu01": [slow, elsewhere[0]], "gpu02": [elsewhere[1]], "gpu03": others}
     assert not Writes(both_say_so).is_of_the_link(slow)
+
+
+LACKS = "the image has no ib_write_bw (package perftest)"
+
+
+@pytest.mark.parametrize(
+    ("check", "node", "verdict", "because"),
+    [
+        ("rdma-loopback", "gpu01", Verdict.PASS, ""),
+        ("rdma-loopback", "gpu03", Verdict.NOT_RUN, f"only some of 3 nodes say: {LACKS}"),
+        ("rdma-write", "gpu01", Verdict.PASS, ""),
+        ("rdma-write", "gpu03", Verdict.NOT_RUN, f"only some of 3 nodes say: {LACKS}"),
+    ],
+)
+def test_one_image_that_cannot_measure_is_that_nodes_alone(
+    check: str, node: str, verdict: Verdict, because: str
+) -> None:
+    def lacking(rank: Any, said: seeding.Raw) -> None:
+        if rank.node == "gpu03":
+            said.update(without=LACKS, loopback=[], writes=[])
+        said["writes"] = [each for each in said["writes"] if each["peer"] != 2]
+
+    evidence = seeding.verdicts("rdma_write", lacking)(sample.healthy())
+    result = next(r for r in evaluate(BY_ID[check], evidence) if r.subject == Subject(node))
+    assert (result.verdict, result.because) == (verdict, because)
+
+
+def test_who_wrote_to_nobody_although_there_are_others_is_not_judged() -> None:
+    evidence = seeding.verdicts("rdma_write", lambda _, said: said.update(writes=[]))(sample.healthy())
+    for result in evaluate(BY_ID["rdma-write"], evidence):
+        assert result.verdict is Verdict.NOT_RUN
+        assert "nothing was written to gpu0" in result.because
