@@ -11,7 +11,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    keep_copy,
+    read_file,
+    replace_file,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
     main_pid,
     newer,
@@ -149,7 +153,7 @@ def put_configuration(
     result["diff"].append({**header, "before": mask_urls(before), "after": mask_urls(after)})
     if not module.check_mode:
         if before:
-            module.backup_local(str(containerd.path))
+            keep_copy(containerd.path)
         replace_file(containerd.path, after)
 
 

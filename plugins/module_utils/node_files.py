@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,13 +131,26 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def replace_file(path: Path, content: str | bytes, mode: int | None = None) -> None:
+def keep_copy(path: Path) -> str:
+    """Copies a file to one next to it, of the same mode and owner, and returns its name. Raises OSError.
+
+    It is named as Ansible's own copies are: these can be read by all users while they are written.
+    """
+    copy = path.with_name(f"{path.name}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S~')}")
+    replace_file(copy, path.read_bytes(), like=path)
+    return str(copy)
+
+
+def replace_file(
+    path: Path, content: str | bytes, mode: int | None = None, *, like: Path | None = None
+) -> None:
     """Replaces a file in one step; a link is replaced by a file. Raises OSError.
 
-    `mode` of None keeps the mode and the owner of the file that is there (0644 where none is).
+    `mode` of None keeps the mode and the owner of the file that is there (0644 where none is), or of `like`.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    before = path.stat() if mode is None and path.is_file() else None
+    model = like or path
+    before = model.stat() if mode is None and model.is_file() else None
     if mode is None:
         mode = stat.S_IMODE(before.st_mode) if before else 0o644
     # Hidden, and next to the file: apt, Docker and systemd pass over it if it is left behind.

@@ -27,7 +27,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags im
     said_already,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import keep_copy, replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import newer
 
 DOCUMENTATION = r"""
@@ -244,9 +244,9 @@ def refuse_invalid(module: AnsibleModule, text: str) -> None:
         module.fail_json(msg=f"Docker refuses these options: {told[-500:]}. Nothing was changed.")
 
 
-def write(module: AnsibleModule, path: Path, text: str) -> str | None:
+def write(path: Path, text: str) -> str | None:
     """Replace the file atomically; returns the name of the backup of what was there."""
-    backup = module.backup_local(str(path)) if path.exists() else None
+    backup = keep_copy(path) if path.exists() else None
     replace_file(path, text)
     return backup
 
@@ -386,7 +386,7 @@ def main() -> None:
             "after": as_text(new),
         }
         refuse_invalid(module, as_text(after))
-        if not module.check_mode and (backup := write(module, path, as_text(written))):
+        if not module.check_mode and (backup := write(path, as_text(written))):
             result["backup_file"] = backup
     if daemon.pid:
         apply(module, daemon, result, daemon.recall(), waits=waits)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
-from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import keep_copy, replace_file
 
 DOCUMENTATION = r"""
 module: registry_trust
@@ -104,7 +104,7 @@ def main() -> None:
         diff.append({**header, "before": mask_urls(before), "after": mask_urls(wanted.content)})
         if not module.check_mode:
             if is_theirs(wanted, before, known):
-                backups.append(module.backup_local(str(wanted.path)))
+                backups.append(keep_copy(wanted.path))
             replace_file(wanted.path, wanted.content, 0o644)
     stale = bundle_lacks(Path(module.params["os_bundle"]), module.params["ca_certificate"])
     if stale and not module.check_mode:
