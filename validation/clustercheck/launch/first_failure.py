@@ -10,10 +10,11 @@ from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 
-# A rank that fails with such an error lost its peers: it is a witness, not the cause.
+# A rank that fails with such an error lost its peers, or one answered it with any length: it is a witness,
+# not the cause [Paddle, paddle/phi/core/distributed/store/tcp_utils.h].
 PEER_GONE = re.compile(
     r"connection (closed|reset|refused)|\bpeers?\b|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store"
-    r"|socket",
+    r"|socket|\btcp (send|receive) error|bad_alloc|max_size\(\)|length_error",
     re.I,
 )
 # What a library logs when it gives up on a peer and aborts its process: gloo also where one sends too much.
@@ -133,20 +134,22 @@ def succeeded(item: RankEvidence) -> bool:
 
 
 def names_a_witness(outcome: JobOutcome) -> bool:
-    """Whether only one node is named, and one of those that waited may be the cause: it lost a peer, or it is
-    the first one, whose store takes what anybody sends, and was killed (as for its memory)."""
+    """Whether only one node is named, and another one may be the cause: it ended while it waited for its
+    peers, with any error, or it is the first one, whose store takes what anybody sends, and was killed (as
+    for its memory)."""
     first = outcome.first_failure
     if first is None or set(outcome.suspects) != {first.node}:
         return False
-    is_witness = first.state is RankState.LOST_PEER or (
-        first.state is RankState.FAILED
-        and first.waited_for_peers
-        and PEER_GONE.search(first.because) is not None
-    )
     was_filled = first.rank == 0 and first.exit_code == -signal.SIGKILL
-    return (is_witness or was_filled) and any(
-        rank.state is RankState.KILLED and rank.node != first.node for rank in outcome.ranks
+    others = [rank for rank in outcome.ranks if rank.node != first.node]
+    return (_lost_others(first) or was_filled) and any(
+        rank.state is RankState.KILLED or _lost_others(rank) for rank in others
     )
+
+
+def _lost_others(rank: RankOutcome) -> bool:
+    """Whether what a peer sent, or did not, may have ended it."""
+    return rank.state is RankState.LOST_PEER or (rank.state in ENDED_THEMSELVES and rank.waited)
 
 
 def without_first_failure(outcome: JobOutcome) -> JobOutcome:
@@ -183,6 +186,7 @@ def _judge_rank(item: RankEvidence) -> RankOutcome:
         log_tail=item.log_tail,
         stack=item.stack,
         nccl_log=item.nccl_log,
+        waited=bool((item.verdict or item.progress or {}).get("collective")),
     )
 
 

@@ -64,7 +64,8 @@ class JobSpec:
 class RankOutcome:
     """One rank's end. ``verdict`` is the JSON document that the rank wrote.
 
-    ``nccl_log`` is NCCL's log, empty if it was not requested or there is no NCCL.
+    ``nccl_log`` is NCCL's log, empty if it was not requested or there is no NCCL. ``waited``: it ended inside
+    a collective.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class RankOutcome:
     log_tail: str = ""
     stack: str = ""
     nccl_log: str = ""
+    waited: bool = False
 
     @property
     def waited_for_peers(self) -> bool:

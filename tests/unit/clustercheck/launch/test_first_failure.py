@@ -245,6 +245,23 @@ def test_a_rank_aborted_for_a_lost_peer_is_not_a_suspect(cause):
     assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ValueError while joining the group: cannot create std::vector larger than max_size()",
+        "MemoryError while joining the group: std::bad_alloc",
+        "ValueError while joining the group: (InvalidArgument) TCP receive error. Details: Success.",
+    ],
+)
+def test_who_got_any_length_from_the_first_nodes_store_is_a_witness(said: str):
+    meeting = at("joining the group", 1, collective=True)
+    broken = {"verdict": {"ok": False, "because": said, **meeting}, "end": FAILED, "progress": meeting}
+    liar = rank(0, end={**TOLD, "state": "S"}, progress=meeting, arrival=2)
+    outcomes, first = judge_group([liar, rank(1, **broken), rank(2, **broken, arrival=1)], False)
+    assert first is None
+    assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01", "gpu02", "gpu03"}
+
+
 def test_a_rank_that_was_killed_is_no_witness():
     stopped = {**TOLD, "exit_code": -6, "state": "T"}
     meeting = at("all-reduce", 3, collective=True)

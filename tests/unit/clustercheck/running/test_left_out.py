@@ -89,7 +89,7 @@ def lost_their_peer(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], 
         victim = next(node for node in spec.nodes if node != liar)
         because = "RuntimeError while all-reduce of gradients: Connection closed by peer [10.0.0.6]:4711"
         ranks = [
-            replace(rank, state=RankState.FAILED, because=because, verdict={"collective": True})
+            replace(rank, state=RankState.FAILED, because=because, verdict={"collective": True}, waited=True)
             if rank.node == victim
             else replace(rank, state=RankState.KILLED, verdict=None, because="terminated")
             for rank in outcome.ranks
@@ -132,9 +132,34 @@ def filled_the_store(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome],
     return change
 
 
+def crashed_in_a_meeting(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
+    """What one answers makes a library of another one crash, and a third one fail with an odd error."""
+    lose = lost_their_peer(liar, victims)
+
+    def change(spec: JobSpec, outcome: JobOutcome) -> JobOutcome:
+        outcome = lose(spec, outcome)
+        if outcome.first_failure is None:
+            return outcome
+        because = "killed by SIGSEGV while joining the group"
+        first = replace(outcome.first_failure, state=RankState.CRASHED, verdict=None, because=because)
+        odd = {"state": RankState.LOST_PEER, "because": "ValueError while joining the group", "waited": True}
+        ranks = [
+            first if rank.node == first.node else replace(rank, **odd) if rank.node == liar else rank
+            for rank in outcome.ranks
+        ]
+        return replace(outcome, ranks=tuple(ranks), first_failure=first)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("liar", "change"),
-    [("gpu01", lost_their_peer), ("gpu06", lost_their_peer), ("gpu06", filled_the_store)],
+    [
+        ("gpu01", lost_their_peer),
+        ("gpu06", lost_their_peer),
+        ("gpu06", filled_the_store),
+        ("gpu01", crashed_in_a_meeting),
+    ],
 )
 def test_where_one_after_the_other_is_a_witness_all_of_a_few_nodes_are_named(
     liar: str, change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]]
