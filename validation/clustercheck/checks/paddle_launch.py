@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -14,6 +15,7 @@ from clustercheck.checks.support.job import commonest, failed_on, has_mig, outco
 from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
+from clustercheck.launch.first_failure import PEER_GONE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
@@ -35,14 +37,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     ranks = ranks_of(outcome_of(evidence, JOB), node)
     answer = ranks[0].verdict or {}
-    waiting = evidence.once(_waiting_nodes)
-    if node in waiting:
-        raise NotDoneError("its launcher waited for another node's, as those of most nodes did")
-    if (finding := _ended_badly(answer)) is not None:
+    if (finding := _judge_end(evidence, node, answer)) is not None:
         return finding
-    if waiting:
-        because = f"its launcher says that it succeeded, while those of {len(waiting)} nodes waited for it"
-        return failed(because, "exit code 0", "ends with the others")
+    if because := evidence.once(_no_number):
+        return failed(f"{because} ({UNKNOWN})", "not a number", EXPECTED)
     trainers = trainers_of(ranks[0])
     if (finding := _too_few(evidence, node, answer, trainers)) is not None:
         return finding
@@ -59,6 +57,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     )
 
 
+def _judge_end(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Finding | None:
+    """How the node's launcher ended, next to those of the others. Raises NotDoneError where they did it."""
+    lost = evidence.once(_lost_nodes)
+    if node in lost:
+        raise NotDoneError("its launcher waited for another node's or lost it, as those of most nodes did")
+    if (finding := _ended_badly(answer)) is not None:
+        return replace(finding, between=evidence.once(_either_of_two).get(node, ""))
+    because = (
+        f"its launcher says that it succeeded, while those of {len(lost)} nodes waited for it or lost it"
+    )
+    return failed(because, "exit code 0", "ends with the others") if lost else None
+
+
 def _together(evidence: Evidence, node: str) -> Finding | None:
     """What all nodes together show against this one."""
     if shared := evidence.once(_shared_samples).get(node):
@@ -70,20 +81,43 @@ def _together(evidence: Evidence, node: str) -> Finding | None:
     return None
 
 
-def _waiting_nodes(evidence: Evidence) -> frozenset[str]:
-    """The nodes whose launchers did not end, where most do not, and others did: whom they waited for.
+def _launchers(evidence: Evidence) -> dict[str, Mapping[str, Any]]:
+    """What each node says of its launcher; nothing where that has no form."""
+    said = {rank.node: (rank.verdict or {}).get("launched") for rank in outcome_of(evidence, JOB).ranks}
+    return {node: each if isinstance(each, Mapping) else {} for node, each in said.items()}
+
+
+def _lost_peer(launched: Mapping[str, Any]) -> bool:
+    """Whether a launcher did not end, or its processes ended because they lost others."""
+    code = launched.get("exit_code", 0)
+    return code is None or (code != 0 and PEER_GONE.search(_last_error(launched)) is not None)
+
+
+def _lost_nodes(evidence: Evidence) -> frozenset[str]:
+    """The nodes whose launchers waited for others or lost them, where most did, and others ended otherwise:
+    whom they waited for.
 
     None of two nodes, of which each may be right.
     """
-    outcome = outcome_of(evidence, JOB)
-    launched = {rank.node: (rank.verdict or {}).get("launched") for rank in outcome.ranks}
-    waiting = {
-        node
-        for node, said in launched.items()
-        if isinstance(said, Mapping) and said.get("exit_code", 0) is None
-    }
-    is_most = len(waiting) >= WITNESSES and 2 * len(waiting) > len(launched)
-    return frozenset(waiting) if is_most and waiting != set(launched) else frozenset()
+    launched = _launchers(evidence)
+    lost = {node for node, said in launched.items() if _lost_peer(said)}
+    is_most = len(lost) >= WITNESSES and 2 * len(lost) > len(launched)
+    return frozenset(lost) if is_most and lost != set(launched) else frozenset()
+
+
+def _either_of_two(evidence: Evidence) -> dict[str, str]:
+    """Of two nodes the one whose launcher waited for the other or lost it, and that one, which says that it
+    succeeded.
+    """
+    launched = _launchers(evidence)
+    lost = [node for node, said in launched.items() if _lost_peer(said)]
+    others = [node for node, said in launched.items() if said.get("exit_code") == 0]
+    return {lost[0]: others[0]} if len(launched) == 2 and lost and others else {}
+
+
+def _last_error(launched: Mapping[str, Any]) -> str:
+    lines = [line for line in str(launched.get("log")).splitlines() if "Error" in line]
+    return first_line(lines[-1]) if lines else "its processes named no error"
 
 
 def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
@@ -95,9 +129,7 @@ def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:
         because = f"paddle.distributed.launch did not end within {launched.get('limit_s')} s"
         return failed(because, "no end", "exit code 0", evidence=more)
     if launched["exit_code"] != 0:
-        lines = [line for line in str(launched.get("log")).splitlines() if "Error" in line]
-        last = first_line(lines[-1]) if lines else "its processes named no error"
-        because = f"paddle.distributed.launch ended with {launched['exit_code']}: {last}"
+        because = f"paddle.distributed.launch ended with {launched['exit_code']}: {_last_error(launched)}"
         return failed(because, f"exit code {launched['exit_code']}", "exit code 0", evidence=more)
     return None
 
@@ -128,7 +160,7 @@ def _is_whole(trainer: object) -> bool:
         and len(parameters) >= 16
         and isinstance(losses, list)
         and len(losses) > 1
-        and all(isinstance(loss, (int, float)) and abs(loss) <= MAX_LOSS for loss in losses)
+        and all(loss is None or (isinstance(loss, (int, float)) and abs(loss) <= MAX_LOSS) for loss in losses)
         and isinstance(seen, list)
         and all(
             isinstance(epoch, list)
@@ -298,7 +330,18 @@ def _missing_processes(evidence: Evidence) -> dict[str, str]:
     }
 
 
+def _no_number(evidence: Evidence) -> str:
+    """Of all nodes together, where half of them have a loss that is no number: each gets all gradients."""
+    without = []
+    for rank in outcome_of(evidence, JOB).ranks:
+        with suppress(CannotReadError):
+            without.append(any(None in trainer["losses"] for trainer in trainers_of(rank)))
+    return "the loss is not a number" if any(without) and 2 * sum(without) >= len(without) else ""
+
+
 def _problem(trainer: Trainer, votes: set[str]) -> str:
+    if None in trainer["losses"]:
+        return "its loss is not a number"
     if trainer["parameters_sha256"] not in votes or len(votes) > 1:
         return "it ends with other parameters than the others"
     return ""
@@ -308,7 +351,8 @@ def _loss_problem(evidence: Evidence) -> str:
     """Of all nodes together, each with one vote: each epoch has the same samples, a node has others each
     time.
     """
-    nodes = evidence.once(_sound)
+    sound = evidence.once(_sound)
+    nodes = {n: found for n, found in sound.items() if not any(None in each["losses"] for each in found)}
     if not nodes:
         return ""
     first, last = (

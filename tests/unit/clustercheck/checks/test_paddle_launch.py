@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -343,3 +344,53 @@ def test_who_was_launched_otherwise_blames_nobody_by_the_samples_it_says_it_had(
         "gpu02": Verdict.FAIL,
         "gpu03": Verdict.PASS,
     }
+
+
+CLOSED = "workerlog.0: Traceback\nRuntimeError: Connection closed by peer [10.77.0.13]:4711\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "because"),
+    [
+        ({}, "its launcher says that it succeeded, while those of 2 nodes waited for it or lost it"),
+        (
+            {"exit_code": 1, "log": "RuntimeError: no such device"},
+            "launch ended with 1: RuntimeError: no such",
+        ),
+    ],
+    ids=["succeeded", "failed"],
+)
+def test_whom_most_nodes_lost_fails_and_they_do_not(said: dict[str, Any], because: str) -> None:
+    lost = [says(node, exit_code=1, log=CLOSED) for node in ("gpu01", "gpu03")]
+    found = judged(seeding.chain(*lost, says("gpu02", **said))(sample.healthy()))
+    assert {node: one.verdict for node, one in found.items()} == {
+        "gpu01": Verdict.NOT_RUN,
+        "gpu02": Verdict.FAIL,
+        "gpu03": Verdict.NOT_RUN,
+    }
+    assert because in found["gpu02"].because
+
+
+def test_of_two_nodes_either_may_have_ended_the_connection() -> None:
+    evidence = says("gpu01", exit_code=1, log=CLOSED)(sample.healthy())
+    outcome = evidence.jobs[checked.JOB]
+    of_two = tuple(rank for rank in outcome.ranks if rank.node != "gpu03")
+    evidence = seeding.with_job(evidence, replace(outcome, ranks=of_two))
+    lost = judged(evidence)["gpu01"]
+    assert (lost.verdict, lost.between) == (Verdict.FAIL, "gpu02")
+
+
+@pytest.mark.parametrize(
+    ("without", "failed"),
+    [(("gpu01", "gpu02"), {"gpu01", "gpu02", "gpu03"}), (("gpu02",), {"gpu02"})],
+)
+def test_a_loss_that_is_no_number_is_of_all_where_half_of_them_have_it(
+    without: tuple[str, ...], failed: set[str]
+) -> None:
+    def lose(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        for trainer in verdict["trainers"] if rank.node in without else ():
+            trainer["losses"][-1] = None
+
+    found = judged(seeding.verdicts(checked.JOB, lose)(sample.healthy()))
+    assert {node for node, one in found.items() if one.verdict is Verdict.FAIL} == failed
+    assert all("not a number" in found[str(node)].because for node in failed)

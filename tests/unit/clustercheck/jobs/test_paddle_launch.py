@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,3 +51,11 @@ def test_the_processes_of_each_node_are_those_that_the_launcher_counted(
 ) -> None:
     monkeypatch.setenv("CLUSTERCTL_PROCESSES", "8,4,1")
     assert program.read_processes() == [8, 4, 1]
+
+
+def test_a_loss_that_is_not_finite_is_none_in_what_can_be_written(tmp_path: Path) -> None:
+    losses = [0.5, math.nan, math.inf]
+    (tmp_path / "trainer-0.json").write_text(json.dumps({"rank": 0, "losses": losses}), encoding="utf-8")
+    found = program.read_trainers(tmp_path)
+    assert found == [{"rank": 0, "losses": [0.5, None, None]}]
+    assert json.dumps(found, allow_nan=False)
