@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,8 +220,11 @@ def sort_users(
     return users
 
 
-def compute_processes(run: Run) -> dict[int, str]:
-    """What nvidia-smi calls compute processes; empty if no driver runs. Raises CannotTellError."""
+def compute_processes(root: Path, run: Run) -> dict[int, str]:
+    """What nvidia-smi calls compute processes, as the kernel names them; empty if no driver runs.
+
+    Raises CannotTellError.
+    """
     code, output = run(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"])
     if code == ABSENT or code in NO_DRIVER:
         return {}
@@ -232,8 +236,11 @@ def compute_processes(run: Run) -> dict[int, str]:
     found: dict[int, str] = {}
     for number, words in rows:
         if PROCESS_ID.fullmatch(number):
-            # A process chooses its name, and by a line feed in it a row of another's: of two neither counts.
+            # A process chooses its name, and by a line feed in it a row of another's: those that are
+            # there are named by the kernel; of two rows of one that is not, neither name counts.
             pid, name = int(number), words.strip()
+            if (process := root / "proc" / str(pid)).is_dir():
+                name = read_text(process / "comm")
             found[pid] = name if found.get(pid, name) == name else ""
     return found
 
@@ -293,7 +300,7 @@ def gpu_users(root: Path, run: Run, ignored: Sequence[str] = ()) -> tuple[list[s
             unknown.append(f"cannot tell: {error}")
             return nobody
 
-    processes = {**device_holders(root), **asked(compute_processes, {})}
+    processes = {**device_holders(root), **asked(partial(compute_processes, root), {})}
     users = sort_users(root, processes, asked(gpu_containers, []), ignored)
     reasons = []
     if users.processes:

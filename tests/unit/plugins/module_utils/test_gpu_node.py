@@ -367,6 +367,7 @@ def test_apply_and_validate_know_the_same_holders() -> None:
 def test_a_host_engine_that_profiles_is_no_compute_process(tmp_path: Path) -> None:
     """nvidia-smi lists it with its path while DCGM reads performance counters."""
     write(tmp_path, "proc/50/cgroup", "0::/system.slice/dcgm.service\n")
+    write(tmp_path, "proc/50/comm", "nv-hostengine\n")
     found = gpu_busy.gpu_users(tmp_path, answering(nvidia_smi=(0, "50, /usr/bin/nv-hostengine\n")))
     assert found == ([], [gpu_busy.Holder("nv-hostengine", unit="dcgm")])
 
@@ -418,6 +419,17 @@ def test_a_container_that_monitors_is_a_holder_with_all_its_processes(
     ],
     ids=["on-two-gpus", "no-number", "long-number", "row-of-another"],
 )
-def test_rows_that_a_process_adds_by_its_name_hide_no_job(rows: str, found: dict[int, str]) -> None:
+def test_rows_that_a_process_adds_by_its_name_hide_no_job(
+    rows: str, found: dict[int, str], tmp_path: Path
+) -> None:
     """The name is the process's own words, and a line feed in it makes another row."""
-    assert gpu_busy.compute_processes(lambda _: (0, rows)) == found
+    assert gpu_busy.compute_processes(tmp_path, lambda _: (0, rows)) == found
+
+
+def test_a_row_that_a_process_adds_names_no_other_that_holds_a_gpu(tmp_path: Path) -> None:
+    """nvidia-smi lists no process that uses a GPU for graphics or video alone."""
+    holder(tmp_path, 50, "dcgm-exporter", "/dev/nvidia0", SESSION, uid=1001)
+    holder(tmp_path, 70, "train", "/dev/nvidia0", SESSION, uid=1000)
+    rows = "50, dcgm-exporter\n70, dcgm-exporter\n"
+    reasons = gpu_busy.busy_reasons(tmp_path, answering(nvidia_smi=(0, rows)))
+    assert reasons == ["1 compute process: train (70)"]
