@@ -40,8 +40,10 @@ BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
 # What pg_dump ends with: a dump that was interrupted lacks it.
 DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
-# A registry of a million blobs has a list of 250 MB. Harbor's own directories are 10 deep, names aside.
-MAX_FILES_BYTES, MAX_MANIFEST_BYTES, MAX_DEPTH = 1 << 30, 1 << 20, 100
+# A registry of a million blobs has a list of 250 MB.
+MAX_FILES_BYTES, MAX_MANIFEST_BYTES = 1 << 30, 1 << 20
+# Who may push chooses a repository's name: 255 characters in 128 parts, below and above 11 directories.
+MAX_DEPTH = 200
 # Of that list: the longest path of Linux, each byte of it escaped, and what else is said of a file.
 MAX_LINE_BYTES = 6 * 4096 + 1024
 # A file without holes has nearly as many blocks as bytes; one of this size with a thousandth of them is none

@@ -552,3 +552,15 @@ def test_directories_that_are_nested_too_deep_end_a_backup_with_an_error(volume:
         place.mkdir()
     with pytest.raises(OSError, match="nested more than"):
         list(kept.files_of(volume.data))
+
+
+def test_a_repository_with_the_most_parts_that_a_name_can_have_is_backed_up(volume: Volume) -> None:
+    """Who may push into one project of Harbor chooses the name."""
+    name = "p" + "/a" * 127
+    assert len(name) == 255
+    tag = f"_manifests/tags/t/index/sha256/{'0' * 64}/link"
+    link = volume.put(f"registry/docker/registry/v2/repositories/{name}/{tag}", b"link")
+    volume.copy("b")
+    assert volume.place("b", link).read_bytes() == b"link"
+    harbor_copy.put_back(volume.root / "b", volume.root / "restored")
+    assert (volume.root / "restored" / link.relative_to(volume.data)).read_bytes() == b"link"
