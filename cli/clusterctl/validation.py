@@ -94,12 +94,14 @@ class ValidationPlan:
 
 @dataclass(frozen=True)
 class ValidateResult:
-    """How a validation ended: with a document and the page made from it (None where only its making was
-    interrupted), or, where it was interrupted, with the containers that could not be ended (``left``)."""
+    """How a validation ended: with a document and which reports of it could not be made (``unmade``, None
+    where their making was interrupted), or, where it was interrupted, with the containers that could not be
+    ended (``left``)."""
 
     exit_code: int
     document: Document | None = None
     page: Path | None = None
+    unmade: Sequence[str] | None = ()
     left: Sequence[Mapping[str, Any]] = ()
 
 
@@ -158,10 +160,10 @@ def validate(
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
         document = replace(document, chain_head=chain.head_of(run.directory))
-        page = None
+        unmade = None
         with contextlib.suppress(KeyboardInterrupt):  # the verdict stands, and reports can be made again
-            page = files.write_reports(run, document)
-    return ValidateResult(document.exit_code, document, page)
+            unmade = files.write_reports(run, document)
+    return ValidateResult(document.exit_code, document, files.page_of(run), unmade)
 
 
 def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect: Connect) -> Document:

@@ -110,8 +110,10 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
         run = Run(document.run, "validate", (), document.started, "", "", 0, directory=Path(folder))
         began = time.process_time()
         files.write_result(run, document)
-        files.write_reports(run, document)
+        unmade = files.write_reports(run, document)
         taken["report_s"] = time.process_time() - began
+        if unmade:
+            raise RuntimeError("; ".join(unmade))
         taken["files"] = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
     taken["most_mib"] = _most_mib()
     taken["unit_s"] = (unit + unit_s()) / 2

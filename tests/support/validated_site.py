@@ -53,6 +53,6 @@ def validated(site: ClusterDirectory, verdict: str = "pass") -> str:
     store = RunStore(site)
     run = store.create("validate", ["--suite", "quick"])
     files.write_result(run, result(run.id, verdict))
-    files.write_reports(run, result(run.id, verdict))
+    assert files.write_reports(run, result(run.id, verdict)) == []
     store.finish(run, 0 if verdict == "pass" else 1, {"verdict": verdict, "culprits": ["gpu02"]})
     return run.id

@@ -148,7 +148,9 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
         console.write_rendered(terminal.render(result.document, colour=console.has_colours()))
         if result.page:
             console.write(f"report: {result.page}\n")
-    if result.page is None:
+    for why in result.unmade or ():
+        console.say(why)
+    if result.unmade is None:
         again = f"clusterctl report {result.document.run} --format html --output FILE"
         console.say(f"interrupted while the reports were written; the verdict stands. To make one: {again}")
     if save_baseline:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
+from clustercheck.parse.reading import is_number
 from clustercheck.result.document import Document
 from clusterctl.report.view import bytes_text
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 30, 24, 34
 HALF_WIDTH = 36
+LEAST_TOP = 1e-9  # GB/s of an axis: what no link is as slow as, and well within what a float can divide by
 FIRST = "all-reduce-bandwidth"
 
 Scale = Callable[[float], float]
@@ -55,7 +58,7 @@ def _points(raw: Any) -> Curve:
 
 
 def _number(raw: Any) -> float | None:
-    return float(raw) if isinstance(raw, (int, float)) and math.isfinite(raw) else None
+    return float(raw) if is_number(raw) else None
 
 
 def svg(curve: Curve, width: int, height: int, name: str = "all-reduce") -> Markup:
@@ -69,7 +72,7 @@ def svg(curve: Curve, width: int, height: int, name: str = "all-reduce") -> Mark
         return LEFT + (right - LEFT) * ((math.log2(size) - math.log2(lowest)) / span if span else 0.5)
 
     def y(speed: float) -> float:
-        return bottom - (bottom - TOP) * speed / top
+        return bottom - (bottom - TOP) * (speed / top)
 
     parts = [
         Markup(
@@ -78,7 +81,7 @@ def svg(curve: Curve, width: int, height: int, name: str = "all-reduce") -> Mark
         ).format(width, height, name)
     ]
     for step in range(5):
-        speed = top * step / 4
+        speed = top * (step / 4)
         parts.append(_line("grid", LEFT, y(speed), right, y(speed)))
         parts.append(_text("end", LEFT - 6, y(speed) + 4, f"{speed:g}"))
     for size in _ticks([point.size for point in curve], most=max(2, (right - LEFT) // 80)):
@@ -101,13 +104,15 @@ def svg(curve: Curve, width: int, height: int, name: str = "all-reduce") -> Mark
 
 
 def nice_ceiling(highest: float) -> float:
-    """The smallest of 1, 2, 4, 6 or 8 times a power of ten that is not below ``highest``."""
-    if highest <= 0:
+    """The smallest of 1, 2, 4, 6 or 8 times a power of ten that is not below ``highest``; never 0 or
+    infinite.
+    """
+    if highest < LEAST_TOP:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
     for factor in (1, 2, 4, 6, 8):
         if highest <= factor * power * (1 + 1e-9):
-            return factor * power
+            return min(factor * power, sys.float_info.max)
     return 10 * power
 
 

@@ -72,12 +72,27 @@ def write_result(run: Run, document: Document) -> None:
         replace_file(run.path(RESULT), pieces(document.members()), MODE)
 
 
-def write_reports(run: Run, document: Document) -> Path:
-    """Write every report into the run's directory; returns the HTML page's path."""
+def write_reports(run: Run, document: Document) -> list[str]:
+    """Write every report into the run's directory; returns which could not be made, with the reason.
+
+    Each by itself: what a node says, which no report was made for, ends neither the others nor the verdict.
+    """
+    failed = []
     with gc_paused():
         for name, renderer in REPORTS.values():
-            replace_file(run.path(name), renderer(document), MODE)
-    return run.path(REPORTS["html"][0])
+            try:
+                replace_file(run.path(name), renderer(document), MODE)
+            except ClusterctlError:
+                raise  # nothing can be written there
+            except Exception as error:  # noqa: BLE001 - the other reports are made all the same
+                failed.append(f"{name}: {_explain_unmade(error)}")
+    return failed
+
+
+def page_of(run: Run) -> Path | None:
+    """The path of a run's HTML page; None if it has none."""
+    page = run.path(REPORTS["html"][0])
+    return page if page.is_file() else None
 
 
 def pieces(members: Mapping[str, Any]) -> Iterator[str]:
@@ -129,8 +144,11 @@ def render(run: Run, renderer: Callable[[Document], str]) -> str:
     try:
         return renderer(document)
     except Exception as error:
-        why = f"no report can be made of it: {type(error).__name__}: {one_line(str(error), MAX_REASON)}"
-        raise _unreadable(_path(run), why) from error
+        raise _unreadable(_path(run), _explain_unmade(error)) from error
+
+
+def _explain_unmade(error: Exception) -> str:
+    return f"no report can be made of it: {type(error).__name__}: {one_line(str(error), MAX_REASON)}"
 
 
 def load(run: Run) -> Document:

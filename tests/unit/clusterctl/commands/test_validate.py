@@ -94,6 +94,22 @@ class TestValidate:
         assert "interrupted while the reports were written; the verdict stands" in said.err
         assert "clusterctl report r --format html --output FILE" in said.err
 
+    def test_a_report_that_cannot_be_made_ends_neither_the_others_nor_the_verdict(
+        self, site, monkeypatch, capsys
+    ):
+        def explode(_document):
+            raise ZeroDivisionError("float division by zero")
+
+        self.outcome = Document(**{**self.outcome.__dict__, "coverage": Coverage(2, 1, 1, 0, 0)})
+        monkeypatch.setitem(files.REPORTS, "html", ("report.html", explode))
+        assert call(site, "validate") == 1
+        said = capsys.readouterr()
+        assert said.out.startswith("FAIL")
+        assert "report.html: no report can be made of it: ZeroDivisionError: float division" in said.err
+        assert "interrupted" not in said.err
+        written = {path.name for path in RunStore(site).get("last").directory.iterdir()}
+        assert written > {"junit.xml", "report.md", "metrics.prom"} and "report.html" not in written
+
     @pytest.mark.parametrize(
         ("wrong", "code"),
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -60,6 +61,14 @@ def test_every_point_of_a_curve_lies_inside_the_picture(raw):
     for x, y in places:
         assert 0 <= float(x) <= 340
         assert 0 <= float(y) <= 260
+
+
+@pytest.mark.parametrize("speed", [5e-324, 1e-310, sys.float_info.min, 1e308, sys.float_info.max])
+def test_a_picture_has_room_for_any_number_that_a_node_says(speed):
+    points = (curve.Point(1, speed), curve.Point(2, speed / 2, speed / 2))
+    text = str(curve.svg(points, 340, 260))
+    assert len(re.findall(r'c[xy]="[0-9.]+"', text)) == 2 * len(points)
+    assert not re.search(r"\b(nan|inf)\b", text)
 
 
 @given(st.floats(1e-9, 1e9))

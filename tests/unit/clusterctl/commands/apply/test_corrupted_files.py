@@ -75,7 +75,7 @@ def state(cluster: ClusterDirectory, no_terminal: None) -> dict[str, Path]:
         suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={},
     )  # fmt: skip
     files.write_result(run, document)
-    files.write_reports(run, document)
+    assert files.write_reports(run, document) == []
     run.path("evidence.json").write_text('{"nodes": {}}\n')
     store.finish(run, 0, {"verdict": "pass"})
     cluster.baseline_file.write_text(
