@@ -12,6 +12,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,9 +22,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
     CHUNK,
     MAKER,
     open_below,
+    pinned,
     replacing_below,
     sha256_below,
     sha256_of_stream,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import (
+    trusted_directory,
+    why_untrusted,
 )
 
 MANIFEST = "manifest.json"
@@ -73,19 +79,33 @@ class Kept:
 
 def backups(directory: Path) -> list[Path]:
     """Whole backups, the oldest first."""
-    return sorted(path for path in directory.glob("*") if NAME.fullmatch(path.name) and path.is_dir())
+    named = (path for path in directory.glob("*") if NAME.fullmatch(path.name))
+    return sorted(path for path in named if path.is_dir() and not path.is_symlink())
 
 
-def choose(directory: Path, name: str) -> Path:
-    """The backup of that name, the newest without one. Raises ValueError if there is none."""
-    there = backups(directory)
-    chosen = [path for path in there if path.name == name] if name else there[-1:]
-    if not chosen:
-        names = ", ".join(path.name for path in there[-5:]) or "none"
-        raise ValueError(
-            f"there is no backup {name or 'yet'} in {directory} on this host; there are: {names}"
-        )
-    return chosen[0]
+@contextmanager
+def chosen_backup(directory: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """The name and the pinned directory of the backup of that name, of the newest without one.
+
+    Raises ValueError if there is none, PermissionError where another user of this host could have written it.
+    """
+    with ExitStack() as opened:
+        there: list[Path] = []
+        with suppress(FileNotFoundError):
+            there = backups(opened.enter_context(trusted_directory(directory, make=False)))
+        chosen = [path for path in there if path.name == name] if name else there[-1:]
+        if not chosen:
+            names = ", ".join(path.name for path in there[-5:]) or "none"
+            raise ValueError(
+                f"there is no backup {name or 'yet'} in {directory} on this host; there are: {names}"
+            )
+        place = opened.enter_context(pinned(chosen[0]))
+        if why := why_untrusted(place):
+            raise PermissionError(
+                f"{directory / chosen[0].name} {why}, who decides what is restored from it: name another "
+                "backup, or, if you know that it is as it was written, chown -R root and chmod -R go-w it"
+            )
+        yield chosen[0].name, place
 
 
 def files_of(root: Path) -> Iterator[Path]:
@@ -186,7 +206,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     found = _parsed(_read(backup, MANIFEST, MAX_MANIFEST_BYTES))
     is_known = isinstance(found, dict) and found.get("schema") == SCHEMA
     if not is_known or not all(isinstance(found.get(name), str) for name in TEXTS):
-        raise ValueError(f"{backup / MANIFEST} is of another kind than this program reads")
+        raise ValueError(f"{MANIFEST} is of another kind than this program reads")
     return found
 
 
@@ -236,7 +256,7 @@ def _wrong(backup: Path, manifest: dict[str, Any]) -> Iterator[str]:
     if sha256_below(backup, FILES) != manifest["files_sha256"]:
         yield f"{FILES} was changed"
     if manifest["database"] == "own":
-        yield from _wrong_dump(backup, manifest["database_sha256"])
+        yield from wrong_dump(backup, manifest["database_sha256"])
     if not has_key:
         yield f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again"
 
@@ -254,7 +274,8 @@ def _wrong_file(backup: Path, one: Kept) -> str:
         return f"cannot be read: {error.strerror}"
 
 
-def _wrong_dump(backup: Path, sha256: str) -> Iterator[str]:
+def wrong_dump(backup: Path, sha256: str) -> Iterator[str]:
+    """By what the dump of a backup is not what was written."""
     try:
         with open_below(backup, DUMP) as stream:
             is_same = not is_sparse(stream) and sha256_of_stream(stream) == sha256

@@ -108,19 +108,22 @@ def _without_links(directory: Path) -> Path:
     return Path(os.path.normpath(where))
 
 
-def _require_trusted(place: Path, where: Path, owner: int, *, is_last: bool) -> None:
-    """Raises PermissionError where another may write, or, above the last, exchange what root has there."""
+def why_untrusted(place: Path, owner: int = 0, *, is_last: bool = True) -> str:
+    """By what another may write a pinned directory, or, above the last, exchange what root has there."""
     if is_remote(place):
-        return
+        return ""
     status = place.stat()
-    why = ""
     if status.st_uid not in (0, os.geteuid(), *([owner] if is_last else [])):
-        why = f"belongs to user {status.st_uid}"
-    elif status.st_mode & 0o022 and (is_last or not status.st_mode & stat.S_ISVTX):
-        why = "may be written by others than root"
-    if why:
+        return f"belongs to user {status.st_uid}"
+    if status.st_mode & 0o022 and (is_last or not status.st_mode & stat.S_ISVTX):
+        return "may be written by others than root"
+    return ""
+
+
+def _require_trusted(place: Path, where: Path, owner: int, *, is_last: bool) -> None:
+    if why := why_untrusted(place, owner, is_last=is_last):
         raise PermissionError(
-            f"{where} {why}, who could exchange what root writes there: "
+            f"{where} {why}, who could exchange what root has there: "
             "chown root and chmod go-w it, or name another directory"
         )
 

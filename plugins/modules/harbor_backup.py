@@ -55,7 +55,7 @@ options:
   data_dir: {description: Where Harbor keeps its data, type: path, required: true}
   backup_dir:
     description:
-      - Where backups are. To take one, it and those above it must be root's, and no link or others' to write.
+      - Where backups are. It and those above it must be root's, and no link or others' to write.
       - A mount of another machine's disk may belong to anybody, who can then read and change backups.
     type: path
     required: true
@@ -188,7 +188,7 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     with ExitStack() as opened:
         directory = opened.enter_context(trusted_directory(Path(options["backup_dir"]), make=True))
         kept.prune(directory, 0)
-        earlier = [one for one in kept.backups(directory) if not one.is_symlink()]
+        earlier = kept.backups(directory)
         before = opened.enter_context(pinned(earlier[-1])) if earlier else None
         require_room(Path(options["data_dir"]), directory, before)
         name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -242,15 +242,18 @@ def write_backup(
 
 
 def verify(module: AnsibleModule) -> dict[str, Any]:
-    """Read a whole backup again. Raises BackupError or ValueError."""
-    chosen = kept.choose(Path(module.params["backup_dir"]), module.params["name"])
-    if found := kept.wrong(chosen):
-        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise BackupError(f"{chosen} differs from the written backup: {'; '.join(found[:3])}{more}")
-    manifest = kept.read_manifest(chosen)
-    keys = ("version", "created", "database", "storage", "files", "bytes")
-    record = {key: manifest[key] for key in keys if key in manifest}
-    return {**record, "backup": str(chosen), "damaged": kept.damaged(kept.read_files(chosen))}
+    """Read a whole backup again. Raises BackupError, OSError or ValueError."""
+    directory = Path(module.params["backup_dir"])
+    with kept.chosen_backup(directory, module.params["name"]) as (name, place):
+        if found := kept.wrong(place):
+            more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+            told = f"{'; '.join(found[:3])}{more}"
+            raise BackupError(f"{directory / name} differs from the written backup: {told}")
+        manifest = kept.read_manifest(place)
+        keys = ("version", "created", "database", "storage", "files", "bytes")
+        record = {key: manifest[key] for key in keys if key in manifest}
+        damaged = kept.damaged(kept.read_files(place))
+    return {**record, "backup": str(directory / name), "damaged": damaged}
 
 
 def main() -> None:

@@ -39,7 +39,12 @@ options:
   release: {description: Directory of the release, type: path, required: true}
   version: {description: Release that is declared, type: str, required: true}
   data_dir: {description: Where Harbor keeps its data, type: path, required: true}
-  backup_dir: {description: Where backups are, type: path, required: true}
+  backup_dir:
+    description:
+      - Where backups are. It, those above it and the backup must be root's, and no link or others' to write.
+      - A mount of another machine's disk may belong to anybody, who can then change what is restored.
+    type: path
+    required: true
   name: {description: The backup; empty means the newest, type: str, default: ""}
   hostname: {description: Harbor's name, type: str, default: ""}
   port: {description: Port of its TLS, type: int, default: 443}
@@ -102,7 +107,8 @@ def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
 
 def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
     """Everything that would refuse this backup here; reads all of it. Raises RestoreError."""
-    if mark and mark["backup"] != backup.name:
+    name = options["name"]
+    if mark and mark["backup"] != name:
         raise RestoreError(f"a restore of {mark['backup']} was started here; end that one first (--backup)")
     data_dir = Path(options["data_dir"])
     if not mark:
@@ -110,10 +116,10 @@ def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
     version = kept.read_manifest(backup)["version"]
     if version != options["version"]:
         raise RestoreError(
-            f"{backup.name} is of Harbor {version}, and harbor_version is {options['version']}: set it"
+            f"{name} is of Harbor {version}, and harbor_version is {options['version']}: set it"
         )
     if found := kept.wrong(backup):
-        raise RestoreError(f"{backup} differs from the written backup: {'; '.join(found[:3])}")
+        raise RestoreError(f"{name} differs from the written backup: {'; '.join(found[:3])}")
     wanted = sum(one.size for one in kept.read_files(backup))
     free = free_bytes(data_dir)
     if not mark and free < wanted:
@@ -124,14 +130,14 @@ def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
 
 def restore_data(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
     """Write images and secrets; whether anything was to be done. Raises RestoreError."""
-    mark = read_restore(options["directory"])
-    if mark.get("backup") == backup.name and mark["phase"] in (DATABASE, LOADED):
+    mark, name = read_restore(options["directory"]), options["name"]
+    if mark.get("backup") == name and mark["phase"] in (DATABASE, LOADED):
         return False
     judge(options, backup, mark)
     if not check:
-        write_mark(options["directory"], backup=backup.name, phase=DATA)
+        write_mark(options["directory"], backup=name, phase=DATA)
         put_back(backup, Path(options["data_dir"]))
-        write_mark(options["directory"], backup=backup.name, phase=DATABASE)
+        write_mark(options["directory"], backup=name, phase=DATABASE)
     return True
 
 
@@ -186,10 +192,14 @@ def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> b
         return True
     if phase != DATABASE:
         raise RestoreError("images and secrets were not written yet")
-    if kept.read_manifest(backup)["database"] == "own":
+    manifest = kept.read_manifest(backup)
+    if manifest["database"] == "own":
+        # It was verified a while ago: Docker and the installer were provided since.
+        if found := list(kept.wrong_dump(backup, manifest["database_sha256"])):
+            raise RestoreError(f"{options['name']} differs from the written backup: {'; '.join(found)}")
         start_database(options)
         load(backup / kept.DUMP)
-    write_mark(options["directory"], backup=backup.name, phase=LOADED)
+    write_mark(options["directory"], backup=options["name"], phase=LOADED)
     return True
 
 
@@ -232,16 +242,15 @@ def main() -> None:
     )
     options = module.params
     try:
-        name = options["name"] or str(read_restore(options["directory"]).get("backup", ""))
-        backup = kept.choose(Path(options["backup_dir"]), name)
-        changed = STEPS[options["state"]](options, backup, check=module.check_mode)
+        wanted = options["name"] or str(read_restore(options["directory"]).get("backup", ""))
+        with kept.chosen_backup(Path(options["backup_dir"]), wanted) as (name, place):
+            changed = STEPS[options["state"]]({**options, "name": name}, place, check=module.check_mode)
     except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
         begun = (Path(options["directory"]) / RESTORE).is_file()
         rest = "The next restore continues from there" if begun else "Nothing was touched"
         module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.", code="harbor.restore")
-    module.exit_json(
-        changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}
-    )
+    backup = str(Path(options["backup_dir"], name))
+    module.exit_json(changed=changed, backup=backup, clusterctl={"facts": {"backup": {"backup": backup}}})
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def command(
     The backup must be in harbor_backup_dir on that host, and harbor_version must be its release. A host
     with a Harbor or its data is refused. An interrupted restore is resumed; until it is complete, nothing
     else can be done with that Harbor. --check reads the whole backup. Restore only a backup that nobody else
-    could write: its dump can run programs in the database's container.
+    could write: its dump can run programs in the database's container. On a disk of that host, one that
+    another than root may write or exchange is refused.
     """
     if name:
         host.require_name(name)

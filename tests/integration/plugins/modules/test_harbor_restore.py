@@ -139,13 +139,49 @@ def test_a_backup_of_another_release_or_a_damaged_one_is_refused(harbor: Played)
     assert not harbor.data.exists()
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_backup_in_a_directory_of_others_is_not_restored(harbor: Played, mode: int) -> None:
+    """Without a name the newest counts: the one of whoever chooses the last of all dates."""
+    backup = harbor.taken()
+    emptied(harbor)
+    harbor.backups.chmod(mode)
+    for answer in (
+        harbor.restore("data"), harbor.restore("data", check=True), harbor.restore("data", name=backup.name),
+        harbor.backup(state="verified"),
+    ):  # fmt: skip
+        assert f"{harbor.backups} may be written by others than root" in answer["msg"]
+    assert not harbor.data.exists()
+
+
+def test_a_backup_that_others_can_change_is_not_restored(harbor: Played) -> None:
+    backup = harbor.taken()
+    emptied(harbor)
+    backup.chmod(0o770)
+    why = f"{backup} may be written by others than root, who decides what is restored from it"
+    assert why in harbor.restore("data")["msg"]
+    assert why in harbor.backup(state="verified")["msg"]
+    elsewhere = backup.rename(harbor.root / backup.name)
+    backup.symlink_to(elsewhere)
+    assert "there is no backup yet" in harbor.restore("data")["msg"]
+    assert not harbor.data.exists()
+
+
+def test_a_dump_that_was_changed_since_the_images_came_is_not_loaded(harbor: Played) -> None:
+    backup = harbor.taken()
+    emptied(harbor)
+    harbor.restore("data")
+    (backup / kept.DUMP).write_bytes(b"")
+    assert f"{kept.DUMP} is gone or was changed" in harbor.restore("database")["msg"]
+    assert harbor.did() == []
+
+
 def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
     harbor: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = harbor.taken()
     emptied(harbor)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3))
-    options = {**harbor.params(), "version": "v2.15.2"}
+    options = {**harbor.params(), "version": "v2.15.2", "name": backup.name}
     with pytest.raises(harbor_restore.RestoreError, match="the backup needs"):
         harbor_restore.restore_data(options, backup, check=True)
     assert not harbor.data.exists()
