@@ -40,6 +40,8 @@ SCHEMA = 1
 PARTIAL = ".partial"
 # Of the data volume. Database, Redis, logs of jobs and Trivy's databases are dumped, or come again.
 KEPT = ("registry", "secret", "ca_download")
+# Of the registry's repositories, no part of whose name begins so: whoever may push begins as many as they like.
+UNFINISHED = "_uploads"
 KEY_FILE = "secret/keys/secretkey"
 NAME = re.compile(r"\d{8}T\d{6}Z")
 BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
@@ -109,13 +111,13 @@ def chosen_backup(directory: Path, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    """Every ordinary file below the kept directories of a data volume, by name."""
+    """Every ordinary file below the kept directories of a data volume, by name, without unfinished uploads."""
     for name in KEPT:
         for place, directories, names in os.walk(root / name):
             # Harbor's containers may nest them, and until Python 3.11 os.walk calls itself for each.
             if len(Path(place).parts) > len(root.parts) + MAX_DEPTH:
                 raise OSError(errno.ENAMETOOLONG, f"directories are nested more than {MAX_DEPTH} deep", place)
-            directories.sort()
+            directories[:] = sorted(one for one in directories if one != UNFINISHED)
             for one in sorted(names):
                 path = Path(place, one)
                 if path.is_file() and not path.is_symlink():

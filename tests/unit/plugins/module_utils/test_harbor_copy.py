@@ -91,7 +91,7 @@ def test_the_second_pass_reads_only_what_changed_meanwhile(
     monkeypatch.setattr(harbor_copy, "UNSETTLED_NS", -1)
     volume.blob(b"one")
     tag = volume.put("registry/docker/registry/v2/repositories/a/_manifests/tags/t/current/link", b"old")
-    gone = volume.put("registry/docker/registry/v2/repositories/a/_uploads/u/data", b"half")
+    gone = volume.put("registry/docker/registry/v2/repositories/a/_manifests/tags/u/current/link", b"x")
     target = volume.root / "b" / kept.DATA
     first = harbor_copy.copy_tree(volume.data, target, None)
     read.clear()
@@ -117,10 +117,10 @@ def test_what_changed_within_a_tick_of_the_clock_is_read_again(volume: Volume, r
 def test_what_vanishes_while_it_is_copied_is_no_failure(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = volume.put("registry/docker/registry/v2/repositories/a/_uploads/u/data", b"half")
+    gone = volume.put("registry/docker/registry/v2/repositories/a/_manifests/tags/u/current/link", b"x")
     listed = [*kept.files_of(volume.data)]
     monkeypatch.setattr(harbor_copy, "files_of", lambda _: listed)
-    upload.unlink()
+    gone.unlink()
     assert list(harbor_copy.copy_tree(volume.data, volume.root / "b", None)) == ["secret/keys/secretkey"]
 
 
@@ -564,3 +564,12 @@ def test_a_repository_with_the_most_parts_that_a_name_can_have_is_backed_up(volu
     assert volume.place("b", link).read_bytes() == b"link"
     harbor_copy.put_back(volume.root / "b", volume.root / "restored")
     assert (volume.root / "restored" / link.relative_to(volume.data)).read_bytes() == b"link"
+
+
+def test_uploads_that_are_not_finished_are_not_backed_up(volume: Volume) -> None:
+    """Who may push begins millions of them, each with three files."""
+    repository = "registry/docker/registry/v2/repositories/a/b"
+    link = volume.put(f"{repository}/_layers/sha256/{'0' * 64}/link", b"link")
+    for name in ("data", "startedat", "hashstates/sha256/0"):
+        volume.put(f"{repository}/_uploads/u/{name}", b"half")
+    assert sorted(volume.copy("b")) == [str(link.relative_to(volume.data)), kept.KEY_FILE]
