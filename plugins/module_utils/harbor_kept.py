@@ -40,7 +40,7 @@ SCHEMA = 1
 PARTIAL = ".partial"
 # Of the data volume. Database, Redis, logs of jobs and Trivy's databases are dumped, or come again.
 KEPT = ("registry", "secret", "ca_download")
-# Of the registry's repositories, no part of whose name begins so: whoever may push begins as many as they like.
+# Of repositories, no part of whose name begins so: whoever may push begins as many as they like.
 UNFINISHED = "_uploads"
 KEY_FILE = "secret/keys/secretkey"
 NAME = re.compile(r"\d{8}T\d{6}Z")
@@ -111,7 +111,7 @@ def chosen_backup(directory: Path, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    """Every ordinary file below the kept directories of a data volume, by name, without unfinished uploads."""
+    """Every ordinary file below the kept directories of a data volume, by name; no unfinished uploads."""
     for name in KEPT:
         for place, directories, names in os.walk(root / name):
             # Harbor's containers may nest them, and until Python 3.11 os.walk calls itself for each.
