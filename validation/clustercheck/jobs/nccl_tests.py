@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -35,6 +36,8 @@ MAX_OUTPUT = 512 * 1024  # bytes of what a program printed; characters of what i
 ASK_S = 30.0
 MAX_REASON = 300  # characters of why another node cannot measure
 MAX_GPUS = 64  # of one node, as far as others believe it
+# mpirun prints what the processes of all nodes say. What the first one says goes to a file of its node, $0.
+KEEP_FIRST = '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || exec >"$0"; exec "$@"'
 
 T = TypeVar("T")
 
@@ -206,7 +209,7 @@ def run_program(
         "limit_s": limit_s,
         "text": printed.read_text(encoding="utf-8", errors="replace"),
         "json": remove_environment(read_output(written or file)),
-        "command": " ".join(words),
+        "command": shlex.join(words),
     }
 
 
@@ -325,7 +328,7 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
         # Rank 0 is where the others wait for it: it has no more phases than they, and is not behind.
         with world.together("nccl-tests across nodes"):
             for name in arguments["collectives"] if not world.rank else ():
-                written = place.home / f"across-{name}.json"
+                written, printed = place.home / f"across-{name}.json", place.home / f"across-{name}.out"
                 program = make_command(
                     f"{name}_perf_mpi", arguments, 1, written, wrap=unprivileged.make_command
                 )
@@ -333,10 +336,14 @@ def _run_across(world: MeetingWorld, arguments: Mapping[str, Any], nodes: Sequen
                 hosts = ",".join(f"{host}:{node.gpus}" for (host, _), node in zip(world.endpoints, nodes))
                 words = ["mpirun", "--bind-to", "none", "-np", str(total), "--host", hosts]
                 words += [word for name in find_shared_variables(nodes) for word in ("-x", name)]
-                found[name] = run_program(
+                words += ["sh", "-c", KEEP_FIRST, str(printed)]
+                run = run_program(
                     world, [*words, *program], Path(f"across-{name}").absolute(), written=written,
                     environment=make_mpi_environment(nodes, agent), start=place.start,
                 )  # fmt: skip
+                # What others say tells why a run failed, not what one that succeeded measured.
+                others = run["text"] if run["exit_code"] else ""
+                found[name] = run | {"text": f"{read_output(printed)}{others}"}
     return found
 
 

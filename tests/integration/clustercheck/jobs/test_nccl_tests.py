@@ -24,12 +24,13 @@ from clustercheck.samples import sample
 from clustercheck.samples.nccl_tests import table
 
 PERF = '[ "$1" = -h ] && { echo "[-J,--output_file <file>]"; exit 0; }\necho "at $HERE: $*"'
-# It starts its daemons as Open MPI does: itself on the first host, by the agent on every other.
+# It starts its daemons as Open MPI does: itself on the first host, by the agent on every other, where what is to
+# run is not wrapped.
 MPIRUN = """daemon='echo "asked $HERE" >> "$SEEN"; : orted "1.0;tcp://127.0.0.1:7";'
-hosts=; while [ "$1" != all_reduce_perf_mpi ]; do [ "$1" = --host ] && hosts=$2; shift; done
+hosts=; while [ "$1" != sh ]; do [ "$1" = --host ] && hosts=$2; shift; done
 for h in $(echo "$hosts" | tr , ' '); do
-  if [ "${h%%:*}" = 127.0.0.1 ]; then HERE=first "$@"
-  else $OMPI_MCA_plm_rsh_agent "${h%%:*}" "$daemon" "$@"; fi || exit 1
+  if [ "${h%%:*}" = 127.0.0.1 ]; then HERE=first OMPI_COMM_WORLD_RANK=0 "$@"
+  else (shift 4; $OMPI_MCA_plm_rsh_agent "${h%%:*}" "$daemon" "$@"); fi || exit 1
 done"""
 
 
@@ -59,6 +60,17 @@ def test_the_programs_run_within_each_node_and_across_both(shared_path: Path) ->
     assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in first["across"]["all_reduce"]["command"]
     assert second["across"] == {}
     assert (shared_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(("code", "text"), [(0, "measured\n"), (3, "measured\nmade up on gpu02\n")])
+def test_what_other_nodes_print_is_no_figure_of_the_group(shared_path: Path, code: int, text: str) -> None:
+    """mpirun forwards it, and nobody prints earlier than a process that the others wait for."""
+    perf = '[ "$1" = -h ] || echo measured'
+    programs = {"all_reduce_perf": perf, "all_reduce_perf_mpi": perf, "nvidia-smi": 'echo "GPU 0: A100"'}
+    programs["mpirun"] = f"echo made up on gpu02\n{MPIRUN}\nexit {code}"
+    across = ranks(shared_path, programs)[0]["across"]["all_reduce"]
+    assert (across["exit_code"], across["text"]) == (code, text)
 
 
 # Says who it is, and all that it can do to ranks; then it leaves a link where it should write.
@@ -129,7 +141,7 @@ def test_variables_of_the_settings_reach_the_programs_on_every_node(shared_path:
     arguments = {**ASKED, "variables": ["NCCL_IB_HCA", "NCCL_IB_TC", "OMPI_MCA_pml"]}
     first, _ = ranks(shared_path, programs, arguments, variables=variables)
     across = first["across"]["all_reduce"]
-    assert "-x NCCL_IB_TC -x OMPI_MCA_pml all_reduce_perf_mpi" in across["command"]
+    assert "-x NCCL_IB_TC -x OMPI_MCA_pml sh -c " in across["command"]
     assert "=mlx5_0 106 ucx" in across["text"]
     assert (shared_path / "seen").read_text(encoding="utf-8") == "asked node1 =mlx5_4\n"
 
