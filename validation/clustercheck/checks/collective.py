@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clustercheck.checks.base import (
@@ -17,6 +17,7 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.said_right import against_most, outvoted, words_on_values
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -57,7 +58,20 @@ def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...],
     return not_applicable(because)
 
 
+def _only_sender(evidence: Evidence, node: str, wrong: Sequence[Mapping[str, Any]]) -> str:
+    """The other node from which all that is wrong came straight, where a rank can say it, else nothing."""
+    nodes = {rank.rank: rank.node for rank in outcome_of(evidence, JOB).ranks}
+    ranks = [point.get("wrong_from") for point in wrong]
+    if not all(isinstance(each, list) and each and all(type(r) is int for r in each) for each in ranks):
+        return ""
+    senders = {nodes.get(rank, node) for each in ranks if isinstance(each, list) for rank in each}
+    return senders.pop() if len(senders) == 1 and node not in senders else ""
+
+
 def _check(name: str) -> Check:
+    def against(evidence: Evidence) -> frozenset[str]:
+        return against_most(words_on_values(outcome_of(evidence, JOB), lambda rank: points_of(rank, name)))
+
     def judge(evidence: Evidence, subject: Subject) -> Finding:
         """Every rank of the node must have succeeded, with every element of every size right."""
         if (finding := ended_badly(evidence, JOB, subject)) is not None:
@@ -65,7 +79,9 @@ def _check(name: str) -> Check:
         ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
         if (finding := cannot(evidence, subject, ranks, name)) is not None:
             return finding
-        wrong, checked, unread = [], 0, []
+        wrong: list[Mapping[str, Any]] = []
+        unread: list[CannotReadError] = []
+        checked = 0
         for rank in ranks:
             try:
                 points = points_of(rank, name)
@@ -75,13 +91,17 @@ def _check(name: str) -> Check:
             if not points:
                 unread.append(CannotReadError(f"rank {rank.rank} measured no {words(name)}"))
             checked += len(points)
-            wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
+            wrong += [point for point in points if point.get("correct") is not True]
         more = {"ranks": len(ranks), "results_checked": checked}
         if wrong:
-            because = f"wrong values at {', '.join(dict.fromkeys(wrong))}"
-            return failed(because, "wrong values", "every element right", evidence=more)
+            sizes = dict.fromkeys(f"{point.get('bytes')} bytes" for point in wrong)
+            sender = _only_sender(evidence, str(subject.node), wrong)
+            because = f"wrong values at {', '.join(sizes)}" + (f", all from {sender}" if sender else "")
+            return failed(because, "wrong values", "every element right", evidence=more, between=sender)
         if unread:
             raise unread[0]
+        if subject.node in evidence.once(against, ("against most", name)):
+            return outvoted("wrong values", "every element right")
         return passed("every element right", "every element right", evidence=more)
 
     return Check(
@@ -107,8 +127,10 @@ def _check(name: str) -> Check:
 
 def _faults(name: str) -> tuple[SeededFault, ...]:
     rank, node = seeding.rank, Subject("gpu02")
+    on_most = [change(name, lambda p: p.update(correct=False), each) for each in ("gpu01", "gpu03")]
     return (
         SeededFault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
+        SeededFault("wrong-values-on-most", seeding.chain(*on_most), node),
         SeededFault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
         SeededFault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
         SeededFault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),

@@ -10,6 +10,7 @@ from functools import partial
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -36,6 +37,8 @@ def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
             return finding
     if unread:
         raise unread[0]
+    if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
+        return outvoted("another loss than a single process's", "as a single process")
     worst = max(_difference(rank) for rank in mine)
     losses = losses_of(mine[0])
     return passed(
@@ -78,6 +81,19 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
         )
     losses_of(rank)
     return None
+
+
+def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
+    """The nodes that say that the loss is right, where most say that it is not: gradients come from all."""
+    return against_most(
+        {
+            node: all(
+                _difference(rank) <= evidence.tolerance and (rank.verdict or {}).get("ok") is True
+                for rank in ranks
+            )
+            for node, ranks in outcome_of(evidence, job).by_node.items()
+        }
+    )
 
 
 def parameters_of(rank: RankOutcome) -> str:
@@ -148,6 +164,11 @@ def faults_of(job: str) -> tuple[SeededFault, ...]:
             Subject("gpu02"),
         ),
         SeededFault("loss-differs", _on(job, "gpu01", max_loss_difference=0.01), Subject("gpu01")),
+        SeededFault(
+            "loss-differs-on-most",
+            seeding.chain(*(_on(job, node, max_loss_difference=0.01) for node in ("gpu01", "gpu03"))),
+            Subject("gpu02"),
+        ),
         SeededFault("loss-not-a-number", _on(job, "gpu01", max_loss_difference=None), Subject("gpu01")),
         SeededFault(
             "rank-says-no", _on(job, "gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.checks.training_recipes import UNCOUNTED
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -53,6 +55,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
                 return failed(f"{_place(rank)}: stage {stage}: {because}", "wrong", "as data-parallel")
     if unread:
         raise unread[0]
+    if subject.node in evidence.once(_against_most):
+        return outvoted("wrong losses or parameters", "as data-parallel")
     figures = [figure for stage in WANTED[1:] if (figure := _figure(read, stage)) is not None]
     shown = [
         {"rank": rank.rank, "stage": stage, "peak_memory_bytes": found["peak_memory_bytes"]}
@@ -64,6 +68,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not figures and any((rank.verdict or {}).get("backend") == "nccl" for rank, _ in read):
         return not_run(UNCOUNTED, evidence={"stages": shown})
     return Finding(Verdict.PASS, measured=measured, figures=tuple(figures), evidence={"stages": shown})
+
+
+def _against_most(evidence: Evidence) -> frozenset[str]:
+    """The nodes that say that all stages are right, where most say that they are not."""
+    found: dict[str, bool] = {}
+    for node, ranks in outcome_of(evidence, JOB).by_node.items():
+        with suppress(CannotReadError):
+            stages = [stage for rank in ranks for stage in _stages_of(rank).values()]
+            found[node] = not any(map(stage_problem, stages))
+    return against_most(found)
 
 
 def _stages_of(rank: RankOutcome) -> Stages:
@@ -137,18 +151,23 @@ def _figure(read: list[tuple[RankOutcome, Stages]], stage: str) -> Figure | None
     )
 
 
-def _of(stage: str, change: Callable[[seeding.Raw], None]) -> seeding.Inject:
+def _of(stage: str, change: Callable[[seeding.Raw], None], node: str = "gpu02") -> seeding.Inject:
     """Change what a node's first GPU reported of a stage."""
 
     def on(rank: RankOutcome, verdict: seeding.Raw) -> None:
-        if rank.node == "gpu02" and not rank.gpu:
+        if rank.node == node and not rank.gpu:
             change(verdict["stages"][stage])
 
     return seeding.verdicts(JOB, on)
 
 
-def _says(stage: str, **answer: Any) -> seeding.Inject:
-    return _of(stage, lambda found: found.update(answer))
+def _says(stage: str, node: str = "gpu02", **answer: Any) -> seeding.Inject:
+    return _of(stage, lambda found: found.update(answer), node)
+
+
+def _wrong_on_most(evidence: Evidence) -> Evidence:
+    others = [_says("2", node, loss_difference=0.1) for node in ("gpu01", "gpu03")]
+    return seeding.chain(*others)(evidence)
 
 
 def _needs(stage: str, part: float) -> seeding.Inject:
@@ -215,6 +234,7 @@ CHECK = Check(
         ),
         SeededFault("other-parameters", _says("3", parameters_spread=1e-7), _NODE),
         SeededFault("other-loss", _says("2", loss_difference=1.05e-4), _NODE),
+        SeededFault("other-loss-on-most", _wrong_on_most, _NODE),
         SeededFault("loss-rounded", _says("2", loss_difference=0.95e-4), _NODE, Verdict.PASS),
         SeededFault("loss-not-a-number", _says("1", losses=[2.3, None]), _NODE),
         SeededFault("loss-does-not-fall", _says("1", losses=[2.3, 2.3]), _NODE),

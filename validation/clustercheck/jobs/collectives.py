@@ -22,6 +22,7 @@ class _Exact:
     """What the collectives share: u in ``common``, and rank r's data a_r * u + b_r."""
 
     collective = ""
+    wrong_from: set[int]  # ranks whose data came wrong, where no other rank passes it on
 
     def __init__(self, world: World, size_bytes: int, seed: int) -> None:
         self.world = world
@@ -31,6 +32,7 @@ class _Exact:
         self.of_rank = operations.draw_coefficients(seed, world.size)
         self.common = operations.make_common_data(world, self.elements, seed)
         self.output = self.common
+        self.wrong_from = set()
 
     def data(self, rank: int, first: int, last: int) -> Any:
         """This rank's data from element ``first`` to ``last``."""
@@ -117,9 +119,10 @@ class AllToAll(_Exact):
         self.world.all_to_all(self.output, self._input)
 
     def error(self) -> float:
-        """Of every rank's chunk."""
+        """Of every rank's chunk, which comes straight from that rank."""
         begin = self.world.rank * self.chunk
         errors = [self.error_of_chunk(rank, begin) for rank in range(self.world.size)]
+        self.wrong_from |= {rank for rank, error in enumerate(errors) if error != 0.0}
         return reduce(operations.max_error, errors)
 
 
@@ -154,7 +157,8 @@ OPERATIONS = {each.collective: each for each in (AllGather, ReduceScatter, AllTo
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: sizes_bytes, collectives (by default all of them), iterations, warmup, seed.
 
-    ``not_done`` gives by collective the reason why the backend cannot run it.
+    ``not_done`` gives by collective the reason why the backend cannot run it; ``wrong_from`` of a point the
+    ranks whose data came wrong, where that can be told.
     """
     if world.size == 1:
         return {"points": [], "not_done": {}, "ok": True, "because": ""}  # Paddle makes no group of one
@@ -180,4 +184,5 @@ def _measure(world: World, name: str, size_bytes: int, arguments: Mapping[str, A
     phase = f"{name.replace('_', '-')} of {size_bytes} bytes"
     world.set_phase(f"making data for {phase}")
     operation = OPERATIONS[name](world, size_bytes, int(arguments.get("seed", 1)))
-    return operations.measure(world, operation, arguments, ranks=world.size, phase=phase)
+    point = operations.measure(world, operation, arguments, ranks=world.size, phase=phase)
+    return {**point, "wrong_from": sorted(operation.wrong_from)} if operation.wrong_from else point

@@ -42,6 +42,17 @@ def test_a_wrong_value_is_found_on_the_rank_that_has_it(collective, damage):
     assert error is None if damage == "not written" else error > 0
 
 
+def test_whose_part_of_an_all_to_all_came_wrong_is_told():
+    def fault(world, output):
+        if world.rank == 1:
+            output[-1] += 1
+
+    found = run(fault=fault, collectives=["all_to_all", "all_gather"], sizes_bytes=[4096])
+    assert [[p.get("wrong_from") for p in verdict["points"]] for verdict in found] == [
+        [None, None], [[2], None], [None, None]
+    ]  # fmt: skip
+
+
 def test_one_wrong_element_of_a_sum_is_found_beyond_the_repeated_block_too():
     elements = 4_194_301 + 1000
 
