@@ -53,13 +53,14 @@ def make_command(
 
 
 def read_trainers(directory: Path) -> list[Any]:
-    """What this node's processes wrote, in order of names; without those that ended while they wrote.
+    """What this node's processes wrote, in order of names; without what is no JSON, as where they ended while
+    they wrote.
 
     A loss that is not finite is None: what a peer sent made it so, and a verdict has none.
     """
     found = []
     for path in sorted(directory.glob("trainer-*.json")):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             found.append(json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _name: None))
     return found
 

@@ -24,8 +24,8 @@ from clustercheck.samples import sample
 from clustercheck.samples.nccl_tests import table
 
 PERF = '[ "$1" = -h ] && { echo "[-J,--output_file <file>]"; exit 0; }\necho "at $HERE: $*"'
-# It starts its daemons as Open MPI does: itself on the first host, by the agent on every other, where what is to
-# run is not wrapped.
+# It starts its daemons as Open MPI does: itself on the first host, by the agent on every other, where no
+# shell starts what is to run.
 MPIRUN = """daemon='echo "asked $HERE" >> "$SEEN"; : orted "1.0;tcp://127.0.0.1:7";'
 hosts=; while [ "$1" != sh ]; do [ "$1" = --host ] && hosts=$2; shift; done
 for h in $(echo "$hosts" | tr , ' '); do

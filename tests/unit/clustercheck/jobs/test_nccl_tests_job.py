@@ -35,3 +35,9 @@ def test_what_ends_among_the_variables_is_not_kept() -> None:
 def test_older_versions_have_no_environment() -> None:
     text = json.dumps({key: value for key, value in WRITTEN.items() if key != "env"})
     assert remove_environment(text) == text
+
+
+@pytest.mark.parametrize("nested", ["[", '{"a":'])
+def test_what_nests_without_end_does_not_end_the_rank(nested: str) -> None:
+    """Across nodes any user of the first one could have written it."""
+    assert remove_environment('{"env":' + nested * 100_000) == ""

@@ -37,6 +37,7 @@ def test_what_processes_wrote_and_printed_is_read(tmp_path: Path) -> None:
         (tmp_path / f"trainer-{rank}.json").write_text(json.dumps({"rank": rank}))
     (tmp_path / "trainer-2.json").write_text("{")
     (tmp_path / "log").mkdir()
+    (tmp_path / "trainer-9.json").write_text("[" * 100_000)
     (tmp_path / "log" / "workerlog.0").write_text("x" * 10_000 + "the end")
     (tmp_path / "log" / "workerlog.1").write_text("short")
     (tmp_path / "log" / "envlog.0").write_text("PATH=")
