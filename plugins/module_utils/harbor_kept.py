@@ -29,7 +29,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import (
     trusted_directory,
-    why_untrusted,
+    untrusted_parts,
 )
 
 MANIFEST = "manifest.json"
@@ -102,10 +102,11 @@ def chosen_backup(directory: Path, name: str) -> Iterator[tuple[str, Path]]:
                 f"there is no backup {name or 'yet'} in {directory} on this host; there are: {names}"
             )
         place = opened.enter_context(pinned(chosen[0]))
-        if why := why_untrusted(place):
+        backup = directory / chosen[0].name
+        for why in untrusted_parts(place, backup):
             raise PermissionError(
-                f"{directory / chosen[0].name} {why}, who decides what is restored from it: name another "
-                "backup, or, if you know that it is as it was written, chown -R root and chmod -R go-w it"
+                f"{why}, who decides what is restored from it: name another backup, or, if you know that "
+                f"all of {backup} is as it was written, chown -R root and chmod -R go-w it"
             )
         yield chosen[0].name, place
 

@@ -108,20 +108,42 @@ def _without_links(directory: Path) -> Path:
     return Path(os.path.normpath(where))
 
 
-def why_untrusted(place: Path, owner: int = 0, *, is_last: bool = True) -> str:
-    """By what another may write a pinned directory, or, above the last, exchange what root has there."""
+def untrusted_parts(place: Path, where: Path) -> Iterator[str]:
+    """By what another may write a pinned directory or what is below it; ``where`` is its name for people.
+
+    Links are passed over. Raises OSError.
+    """
     if is_remote(place):
-        return ""
-    status = place.stat()
-    if status.st_uid not in (0, os.geteuid(), *([owner] if is_last else [])):
+        return
+    owners, left = {0, os.geteuid()}, [Path()]
+    if why := _why_untrusted(place.stat(), owners):
+        yield f"{where} {why}"
+    while left:
+        inside = left.pop()
+        with os.scandir(place / inside) as found:
+            for one in found:
+                if one.is_symlink():
+                    continue
+                if why := _why_untrusted(one.stat(follow_symlinks=False), owners):
+                    yield f"{where / inside / one.name} {why}"
+                if one.is_dir(follow_symlinks=False):
+                    left.append(inside / one.name)
+
+
+def _why_untrusted(status: os.stat_result, owners: set[int], *, may_be_sticky: bool = False) -> str:
+    if status.st_uid not in owners:
         return f"belongs to user {status.st_uid}"
-    if status.st_mode & 0o022 and (is_last or not status.st_mode & stat.S_ISVTX):
+    if status.st_mode & 0o022 and not (may_be_sticky and status.st_mode & stat.S_ISVTX):
         return "may be written by others than root"
     return ""
 
 
 def _require_trusted(place: Path, where: Path, owner: int, *, is_last: bool) -> None:
-    if why := why_untrusted(place, owner, is_last=is_last):
+    """Raises PermissionError where another may write, or, above the last, exchange what root has there."""
+    owners = {0, os.geteuid(), *([owner] if is_last else [])}
+    if is_remote(place):
+        return
+    if why := _why_untrusted(place.stat(), owners, may_be_sticky=not is_last):
         raise PermissionError(
             f"{where} {why}, who could exchange what root has there: "
             "chown root and chmod go-w it, or name another directory"

@@ -135,9 +135,11 @@ def restore_data(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
         return False
     judge(options, backup, mark)
     if not check:
+        # The dump is loaded by a later call, or run: it must be the one that belongs to this data.
+        sha256 = kept.read_manifest(backup)["database_sha256"]
         write_mark(options["directory"], backup=name, phase=DATA)
         put_back(backup, Path(options["data_dir"]))
-        write_mark(options["directory"], backup=name, phase=DATABASE)
+        write_mark(options["directory"], backup=name, phase=DATABASE, database_sha256=sha256)
     return True
 
 
@@ -185,7 +187,8 @@ def wait_for(argv: list[str], times: int, what: str, seconds: float = ORDINARY_S
 
 def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
     """Load the dump before Harbor runs; whether it was to be done. Raises RestoreError or DumpError."""
-    phase = read_restore(options["directory"]).get("phase")
+    mark = read_restore(options["directory"])
+    phase = mark.get("phase")
     if phase == LOADED:
         return False
     if check:
@@ -194,9 +197,11 @@ def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> b
         raise RestoreError("images and secrets were not written yet")
     manifest = kept.read_manifest(backup)
     if manifest["database"] == "own":
-        # It was verified a while ago: Docker and the installer were provided since.
-        if found := list(kept.wrong_dump(backup, manifest["database_sha256"])):
-            raise RestoreError(f"{options['name']} differs from the written backup: {'; '.join(found)}")
+        # It was verified a while ago: Docker and the installer were provided since. A restore that an
+        # earlier release began wrote no SHA-256 down.
+        sha256 = mark.get("database_sha256", manifest["database_sha256"])
+        for why in kept.wrong_dump(backup, sha256):
+            raise RestoreError(f"{options['name']} is not the backup whose images were restored: {why}")
         start_database(options)
         load(backup / kept.DUMP)
     write_mark(options["directory"], backup=options["name"], phase=LOADED)

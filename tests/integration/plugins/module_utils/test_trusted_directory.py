@@ -173,3 +173,25 @@ def test_no_link_is_followed_that_another_made_or_can_exchange(tmp_path: Path) -
             tmp_path / name, make=True, follow=True
         ):  # fmt: skip
             pass
+
+
+def test_a_tree_that_is_roots_alone_has_no_part_of_others_whatever_links_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = tmp_path / "a/b"
+    part.mkdir(parents=True)
+    (part / "file").touch(mode=0o600)
+    (part / "link").symlink_to(tmp_path / "gone")
+    os.lchown(part / "link", NOBODY, NOBODY)
+    with pinned(tmp_path) as place:
+        assert not list(trusted.untrusted_parts(place, tmp_path))
+        for one in (tmp_path, part, part / "file"):
+            os.chown(one, NOBODY, NOBODY)
+            assert list(trusted.untrusted_parts(place, tmp_path)) == [f"{one} belongs to user {NOBODY}"]
+            os.chown(one, 0, 0)
+        part.chmod(0o1777)
+        assert list(trusted.untrusted_parts(place, tmp_path)) == [
+            f"{part} may be written by others than root"
+        ]
+        monkeypatch.setattr(trusted, "is_remote", lambda _: True)
+        assert not list(trusted.untrusted_parts(place, tmp_path))

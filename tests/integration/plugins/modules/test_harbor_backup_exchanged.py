@@ -160,3 +160,6 @@ def test_backups_go_to_a_server_that_squashes_root(site: Site) -> None:
     blob = f"data/{BLOBS}/{name[:2]}/{name}/data"
     assert {one.stat().st_uid for one in (third, *third.rglob("*"))} == {NOBODY}
     assert (third / blob).samefile(second / blob)
+    with kept.chosen_backup(site.backups, "") as (name, place):
+        assert name == third.name
+        assert place.samefile(third)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from types import SimpleNamespace
@@ -173,6 +174,38 @@ def test_a_dump_that_was_changed_since_the_images_came_is_not_loaded(harbor: Pla
     (backup / kept.DUMP).write_bytes(b"")
     assert f"{kept.DUMP} is gone or was changed" in harbor.restore("database")["msg"]
     assert harbor.did() == []
+
+
+@pytest.mark.parametrize("part", [f"{kept.DATA}/secret", kept.DUMP])
+def test_a_backup_of_which_others_can_change_a_part_is_not_restored(harbor: Played, part: str) -> None:
+    backup = harbor.taken()
+    emptied(harbor)
+    (backup / part).chmod(0o770)
+    why = f"{backup / part} may be written by others than root, who decides what is restored from it"
+    assert why in harbor.restore("data")["msg"]
+    assert why in harbor.backup(state="verified")["msg"]
+    assert not harbor.data.exists()
+
+
+@pytest.mark.parametrize("earlier_release", [False, True])
+def test_only_the_dump_of_the_backup_whose_images_came_is_loaded(
+    harbor: Played, earlier_release: bool
+) -> None:
+    backup = harbor.taken()
+    emptied(harbor)
+    harbor.restore("data")
+    if earlier_release:
+        mark = {"backup": backup.name, "phase": "database"}
+        (harbor.root / "opt/restore.json").write_text(json.dumps(mark), encoding="utf-8")
+    with gzip.open(backup / kept.DUMP, "wb") as stream:
+        stream.write(b"drop table project;\n" + kept.DUMPED)
+    kept.write_manifest(backup, kept.read_manifest(backup))
+    answer = harbor.restore("database")
+    if earlier_release:
+        assert answer["changed"] is True
+    else:
+        assert "is not the backup whose images were restored: database.sql.gz" in answer["msg"]
+        assert harbor.did() == []
 
 
 def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
