@@ -7,18 +7,19 @@ from __future__ import annotations
 import configparser
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import mask_done, proxies_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import MASK, mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
@@ -36,6 +37,10 @@ OURS = {
     "module_stream_switch": "True",
     "strict": "True",
 }
+# What dnf's files can have as the value of an option: `$` would begin one of its variables there. curl ends a
+# user at a colon.
+USER, PASSWORD = re.compile(r"[^\s$:\x00-\x1f\x7f]+"), re.compile(r"[^\s$\x00-\x1f\x7f]*")
+LOGIN = re.compile(r"^(\s*(?:username|password)\s*[=:][ \t]*).+", re.MULTILINE)
 VIEW = "clusterctl-view"
 # A warning of dnf on every host without the versionlock plugin.
 NO_PLUGIN = "No matches found for the following disable plugin patterns"
@@ -117,6 +122,24 @@ def repository(name: str, options: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+def address_options(url: str) -> dict[str, str]:
+    """An address as options of a repository, with its login beside it: dnf logs the address for everybody.
+
+    Those that a file of dnf cannot have as an option stay in it.
+    """
+    parts = urlsplit(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if not USER.fullmatch(user) or not PASSWORD.fullmatch(password):
+        return {"baseurl": url}
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return {"baseurl": address, "username": user, **({"password": password} if password else {})}
+
+
+def mask_repository(text: str) -> str:
+    """A file of yum.repos.d with all users and passwords in it masked."""
+    return LOGIN.sub(rf"\1{MASK}", mask_urls(text))
+
+
 @dataclass(frozen=True)
 class Repository:
     """An enabled repository: its file, and its name there."""
@@ -126,7 +149,7 @@ class Repository:
 
 
 def find_repository(root: Path, url: str, but_not: str = "") -> Repository | None:
-    """The repository that is enabled with this URL, by any key; `but_not` is the name of a file."""
+    """The repository that is enabled with this URL and its login, by any key; `but_not` is a file's name."""
     wanted = _comparable(url)
     for path in sorted((root / REPOSITORIES).glob("*.repo")):
         parser = configparser.ConfigParser(interpolation=None, strict=False)
@@ -137,7 +160,8 @@ def find_repository(root: Path, url: str, but_not: str = "") -> Repository | Non
         for name in parser.sections() if path.name != but_not else []:
             urls = parser.get(name, "baseurl", fallback="").replace(",", " ").split()
             enabled = parser.get(name, "enabled", fallback="1").strip().lower() in ("1", "yes", "true", "on")
-            if enabled and wanted in map(_comparable, urls):
+            login = [parser.get(name, option, fallback="") for option in ("username", "password")]
+            if enabled and wanted in (_comparable(one, *login) for one in urls):
                 return Repository(str(path), name)
     return None
 
@@ -157,18 +181,25 @@ def repository_view(root: Path, url: str, another: str = "") -> Iterator[tuple[P
         return
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
         for one in absent:
-            options = {"name": names[one], "baseurl": one, "gpgcheck": "0"}  # nothing is installed from it
+            # Nothing is installed from it.
+            options = {"name": names[one], **address_options(one), "gpgcheck": "0"}
             text = repository(names[one], options)
             (Path(directory) / f"{names[one]}.repo").write_text(text, encoding="utf-8")
         yield Path(directory), names.get(url, "")
 
 
-def _comparable(url: str) -> tuple[str, str, str]:
-    """A URL without what may differ in spelling; dnf's variables have their values of RHEL 9."""
+def _comparable(url: str, username: str = "", password: str = "") -> tuple[str, ...]:
+    """A URL without what may differ in spelling, and its login, which may stand beside it.
+
+    dnf's variables have their values of RHEL 9.
+    """
     machine = os.uname().machine
     url = url.replace("$releasever", "9").replace("$basearch", machine).replace("$arch", machine)
     parts = urlsplit(url)
-    return parts.scheme.lower(), parts.netloc.lower(), parts.path.strip("/")
+    login, _, host = parts.netloc.rpartition("@")
+    if login:
+        username, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return parts.scheme.lower(), host.lower(), parts.path.strip("/"), username, password
 
 
 def explain(output: str) -> str:

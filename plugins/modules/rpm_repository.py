@@ -12,9 +12,11 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import (
     REPOSITORIES,
     UNREAD,
+    address_options,
     dnf_runner,
     explain,
     find_repository,
+    mask_repository,
     repository,
     require_dnf,
 )
@@ -100,7 +102,7 @@ def content(params: dict, key: str, proxy: str) -> str:
     """The file as it is to stand in yum.repos.d; `key` is the path of the key file."""
     options = {
         "name": f"{params['name']} (clusterctl)",
-        "baseurl": params["url"],
+        **address_options(params["url"]),
         "enabled": "1",
         "gpgcheck": str(int(params["signed"] == "packages")),
         "repo_gpgcheck": str(int(params["signed"] == "index")),
@@ -142,9 +144,9 @@ def main() -> None:
         "adopted": adopted,
         "diff": {
             "before_header": str(file),
-            "before": mask_urls(before),
+            "before": mask_repository(before),
             "after_header": str(file),
-            "after": mask_urls(wanted),
+            "after": mask_repository(wanted),
         },
     }
     if not result["changed"] or module.check_mode:
@@ -154,8 +156,8 @@ def main() -> None:
         module.exit_json(**result)
     if key is not None:
         replace_file(key_file, key, 0o644)
-    # dnf reads it as root; a password in the address of a proxy is nobody else's to read.
-    replace_file(file, wanted, 0o644 if mask_urls(wanted) == wanted else 0o600)
+    # dnf reads it as root; a password of the repository or of a proxy is nobody else's to read.
+    replace_file(file, wanted, 0o644 if mask_repository(wanted) == wanted else 0o600)
     if error := unreadable(module, name):
         file.unlink(missing_ok=True)  # so that the next run tries again
         module.fail_json(

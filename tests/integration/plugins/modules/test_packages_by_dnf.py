@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 import shutil
+import stat
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +158,44 @@ def test_a_repository_that_is_there_already_is_adopted(node: Node, repository: P
     assert (adopted["changed"], adopted["adopted"]) == (
         False, str(node.host.root / "etc/yum.repos.d/site0.repo"),
     )  # fmt: skip
+
+
+class Mirror(SimpleHTTPRequestHandler):
+    """Asks for the login of a site."""
+
+    def do_GET(self) -> None:
+        if self.headers.get("Authorization") != f"Basic {base64.b64encode(b'ops:s3cret').decode()}":
+            self.send_error(401)
+        else:
+            super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_the_password_of_a_repository_is_in_no_log(node: Node, repository: Path) -> None:
+    (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Mirror, directory=str(repository)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    key = signing.ensure(repository.parent / "key")
+    url = f"http://ops:s3cret@127.0.0.1:{server.server_port}/"
+    wanted = {
+        "name": "toolkit", "url": url, "key_url": f"file://{key.armored}", "signed": "index", "packages": [],
+        "key_fingerprints": [signing.fingerprint(key)],
+    }  # fmt: skip
+    try:
+        foretold = node.packages(*TOOLKIT, check=True, repository_url=url)
+        assert set(TOOLKIT) <= foretold["changes"].keys()
+        answer = node.call(rpm_repository, **wanted)
+        assert (answer["changed"], "s3cret" in str(answer)) == (True, False)
+        assert node.packages(*TOOLKIT, repository_url=url)["changed"] is True
+    finally:
+        server.shutdown()
+        server.server_close()
+    texts = {path: path.read_bytes() for path in node.host.root.rglob("*") if path.is_file()}
+    assert any(b"Downloading: http://127.0.0.1" in text for text in texts.values())
+    (file,) = (path for path, text in texts.items() if b"s3cret" in text)
+    assert (file.name, stat.S_IMODE(file.stat().st_mode)) == ("clusterctl-toolkit.repo", 0o600)
 
 
 def test_a_passwords_of_a_proxy_is_roots_alone_and_holds_are_on_record(node: Node) -> None:

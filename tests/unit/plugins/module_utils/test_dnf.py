@@ -307,6 +307,40 @@ def test_a_repository_of_the_operators_is_known_by_its_address(
     assert dnf_run.find_repository(tmp_path, url, but_not="cuda-rhel9.repo") is None or found != "cuda"
 
 
+LOGIN_URL = "https://ops:s3cr%65t%3A@mirror.lan:8443/os/"
+OLD = f"[x]\nbaseurl={LOGIN_URL}\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("https://mirror.lan/os", {"baseurl": "https://mirror.lan/os"}),
+        (
+            LOGIN_URL,
+            {"baseurl": "https://mirror.lan:8443/os/", "username": "ops", "password": "s3cret:"},
+        ),
+        ("https://token@mirror.lan/", {"baseurl": "https://mirror.lan/", "username": "token"}),
+        # dnf's variables, ends of lines and curl's colon.
+        *[(url, {"baseurl": url}) for url in ("http://u:a%24arch@m/", "http://u:a%0Ab@m/", "http://a%3Ab:p@m/")],
+    ],
+)  # fmt: skip
+def test_a_login_stands_beside_the_address_of_a_repository(url: str, options: dict[str, str]) -> None:
+    assert dnf_run.address_options(url) == options
+
+
+@pytest.mark.parametrize("text", [OLD, dnf_run.repository("x", dnf_run.address_options(LOGIN_URL))])
+def test_a_repository_is_known_by_its_login_too(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "etc/yum.repos.d/x.repo"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert dnf_run.find_repository(tmp_path, LOGIN_URL)
+    assert not dnf_run.find_repository(tmp_path, "https://ops:other@mirror.lan:8443/os/")
+    assert not dnf_run.find_repository(tmp_path, "https://mirror.lan:8443/os/")
+    masked = dnf_run.mask_repository(text)
+    assert masked.startswith("[x]\nbaseurl=https://")
+    assert not any(word in masked for word in ("ops", "s3cr", "65t"))
+
+
 def test_preflight_asks_dnf_by_the_sites_proxies(tmp_path: Path) -> None:
     asked: list[list[str]] = []
 
