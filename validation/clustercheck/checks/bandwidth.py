@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of,
 from clustercheck.checks.support.nccl import are_joined_by_nvlink, reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.evidence.rails import compute_ports, declared_rails, require_known_rails
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
@@ -118,21 +118,23 @@ def curve(
 ) -> dict[int, dict[str, Any]]:
     """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict.
 
-    A size counts that most ranks name: one that a node invents is nobody's.
+    A size counts that half of the nodes name, however many ranks each has: one that a single one of several
+    invents is nobody's, and one of two hides none by not naming it.
     """
     slowest: dict[int, dict[str, Any]] = {}
     named: Counter[int] = Counter()
-    for rank in outcome.ranks:
+    for ranks in outcome.by_node.values():
         sizes = set()
-        for point in points(rank):
-            size, busbw = point.get("bytes"), point.get("busbw_gbps")
-            if not isinstance(size, int) or not isinstance(busbw, (int, float)) or not 0 < busbw < math.inf:
-                raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
-            sizes.add(size)
-            if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
-                slowest[size] = dict(point)
+        for rank in ranks:
+            for point in points(rank):
+                size, busbw = point.get("bytes"), point.get("busbw_gbps")
+                if not isinstance(size, int) or not is_positive(busbw):
+                    raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
+                sizes.add(size)
+                if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
+                    slowest[size] = dict(point)
         named.update(sizes)
-    return {size: point for size, point in slowest.items() if 2 * named[size] > len(outcome.ranks)}
+    return {size: point for size, point in slowest.items() if 2 * named[size] >= len(outcome.by_node)}
 
 
 def failed_sizes(evidence: Evidence) -> list[int]:

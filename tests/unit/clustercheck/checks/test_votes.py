@@ -17,10 +17,11 @@ from clustercheck.checks.data_parallel import JOB, commonest_parameters
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import are_on_gpus, backend_of
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.launch.model import RankOutcome
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample
+from clustercheck.samples.verdicts import all_reduce_verdict
 
 HONEST = "a" * 64
 OTHER = "f" * 64
@@ -299,6 +300,38 @@ def test_over_what_a_node_says_that_ranks_met_changes_no_result(
     lying = seeding.verdicts(job, lies)(healthy)
     assert evaluate(found, lying) == evaluate(found, healthy)
     assert are_on_gpus(lying.jobs[job]) is are_on_gpus(healthy.jobs[job])
+
+
+@pytest.mark.parametrize("gpus", [(2, 2, 8), (8, 8), (1, 8)])
+@pytest.mark.parametrize("slow", [1.0, 0.05])
+@pytest.mark.parametrize("named", [(), ((1 << 30) + 4,)])
+def test_which_sizes_the_node_with_most_ranks_names_changes_no_result(
+    gpus: tuple[int, ...], slow: float, named: tuple[int, ...]
+) -> None:
+    """Nor does one of two hide a slow size by naming another one."""
+    healthy = sample.healthy(len(gpus))
+    counts = dict(zip(healthy.nodes, gpus, strict=True))
+    liar = list(counts)[-1]
+    nodes = tuple(replace(n, gpu_count=counts[n.name], profile="") for n in healthy.spec.nodes)
+    bare = replace(healthy, spec=replace(healthy.spec, nodes=nodes))
+
+    def group(*, lies: bool) -> Evidence:
+        ranks: list[RankOutcome] = []
+        for node, count in counts.items():
+            for gpu in range(count):
+                verdict = {
+                    **all_reduce_verdict(len(ranks), sum(gpus), (16 << 20, 1 << 30), slow * 32.0),
+                    "backend": "nccl",
+                }
+                if lies and node == liar:
+                    points = all_reduce_verdict(len(ranks), sum(gpus), (16 << 20, *named), 40.0)["points"]
+                    verdict["points"] = points
+                ranks.append(RankOutcome(len(ranks), node, RankState.OK, gpu=gpu, verdict=verdict))
+        return seeding.with_job(bare, JobOutcome("all_reduce", tuple(ranks), 5.0))
+
+    check = next(each for each in CHECKS if each.id == "all-reduce-bandwidth")
+    (honest,), (lying,) = evaluate(check, group(lies=False)), evaluate(check, group(lies=True))
+    assert lying.verdict is honest.verdict is (Verdict.PASS if slow == 1.0 else Verdict.FAIL)
 
 
 def test_where_no_backend_has_most_votes_the_launcher_says_which_it_was() -> None:
