@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts, quoted
@@ -110,7 +111,8 @@ def runner(module: AnsibleModule) -> Iterator[RunFull]:
     with environment(proxies_of(module.params)) as variables:
 
         def run(argv: list[str]) -> tuple[int, str, str]:
-            return mask_done(module, argv, module.run_command(argv, environ_update=variables))
+            limited = with_file_limit(argv) if "update" in argv else argv
+            return mask_done(module, argv, module.run_command(limited, environ_update=variables))
 
         yield run
 

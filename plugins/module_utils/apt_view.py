@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,6 +49,20 @@ def source_stanza(url: str, suite: str, components: str, options: str) -> str:
     return "\n".join([*lines, options, ""])
 
 
+def _sandbox(directory: Path) -> dict[str, str]:
+    """What has apt's own user read the network, as where lists are kept: it gets to what it writes."""
+    try:
+        user = pwd.getpwnam("_apt")
+    except KeyError:
+        return {"APT::Sandbox::User": "root"}
+    directory.chmod(0o711)
+    for name in ("cache/archives/partial", "lists/partial"):
+        (directory / name).chmod(0o700)
+        with suppress(PermissionError):  # apt then reads the network as whoever runs it
+            os.chown(directory / name, user.pw_uid, -1)
+    return {}
+
+
 def make_view(
     root: Path,
     directory: Path,
@@ -74,7 +91,7 @@ def make_view(
         "Dir::Etc::sourceparts": directory / "sources.list.d",
         "Dir::Etc::preferencesparts": directory / "preferences.d",
         "Dir::Cache": directory / "cache",
-        "APT::Sandbox::User": "root",
+        **_sandbox(directory),
     }
     if fresh_lists:
         settings["Dir::State::lists"] = directory / "lists"

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import mask_done, proxies_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import MASK, mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
@@ -101,7 +102,9 @@ def dnf_runner(module: AnsibleModule, root: Path = Path("/"), view: Path | None 
 
         def run(argv: list[str]) -> tuple[int, str, str]:
             argv = [*dnf, *argv[1:]] if argv[0] == "dnf" else argv
-            return mask_done(module, argv, module.run_command(argv, environ_update=variables))
+            # What installs writes packages, which may be longer than any index.
+            limited = argv if "--assumeyes" in argv else with_file_limit(argv)
+            return mask_done(module, argv, module.run_command(limited, environ_update=variables))
 
         yield run
 

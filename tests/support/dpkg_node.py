@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from tests.support.limited import without_limit
 from tests.support.played_module import PlayedModule
 
 from clusterlab.sources import deb
@@ -73,6 +74,7 @@ class DpkgNode:
 
     def run(self, argv: list[str]) -> tuple[int, str, str]:
         """The exit code and what it printed, of a program of apt's or dpkg's on the node."""
+        argv = without_limit(argv)
         options = self.options if argv[0].startswith("apt") else [f"--root={self.root}"]
         variables = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         done = subprocess.run(

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import bounded
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import (
+    alone,
+    run_bounded,
+    with_file_limit,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from hypothesis import given
@@ -111,3 +115,12 @@ def test_settings_are_masked_by_their_names_and_by_their_urls() -> None:
         "registry-mirrors": ["https://***@m.lan"],
         "debug": True,
     }
+
+
+def test_a_program_writes_no_file_that_is_longer_than_its_limit(tmp_path: Path) -> None:
+    words = ["sh", "-c", 'head -c "$1" /dev/zero > "$2"', "sh"]
+    for size, is_written in ((100_000, True), (4_000_000, False)):
+        file = tmp_path / str(size)
+        code, _, _ = run_bounded(with_file_limit([*words, str(size), str(file)], 1_000_000), 10)
+        assert (code == 0) is is_written
+        assert file.stat().st_size <= 2_000_000  # bash counts blocks of 1024 bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -227,3 +228,14 @@ def test_a_view_keeps_the_nodes_sources_and_its_secrets_to_itself(tmp_path: Path
     assert f'Dir::State::lists "{view}/lists";' in (view / "apt.conf").read_text()
     assert sorted(p.name for p in (view / "sources.list.d").iterdir()) == ["site.sources", "view.sources"]
     assert [p.name for p in lists.iterdir()] == ["site.sources"]
+
+
+@pytest.mark.needs("root", "apt-get")
+def test_apts_own_user_gets_to_what_a_view_fetches_and_to_nothing_else(tmp_path: Path) -> None:
+    view = tmp_path / "view"
+    view.mkdir(mode=0o700)
+    make_view(tmp_path, view, proxy="Acquire;\n", fresh_lists=True)
+    user = pwd.getpwnam("_apt").pw_uid
+    assert (view.stat().st_mode & 0o777, (view / "apt.conf").stat().st_uid) == (0o711, 0)
+    for name in ("cache/archives/partial", "lists/partial"):
+        assert ((view / name).stat().st_uid, (view / name).stat().st_mode & 0o777) == (user, 0o700)
