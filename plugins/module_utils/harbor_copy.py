@@ -20,6 +20,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_certific
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import (
     BLOB,
     DATA,
+    SECRETS,
     Kept,
     files_of,
     is_sparse,
@@ -33,13 +34,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files impo
     replacing_below,
     sha256_of_stream,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.trusted_directory import trusted_directory
 
 # File systems without hard links, mounts of another disk, and a file with too many names already.
 UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 # Times of files go by the kernel's tick: one that changed this short ago could change again unseen.
 UNSETTLED_NS = 2 * 10**9
-# What comes back is no program that runs as its owner, and no other account writes it.
-RESTORED_MODES = 0o755
+# What comes back is no program that runs as its owner, no other account writes it, nor reads secrets.
+RESTORED_MODES, RESTORED_SECRETS_MODES = 0o755, 0o700
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,21 @@ def put_back(backup: Path, data_dir: Path) -> int:
     """Write what is kept into a data volume, each file whole or not at all, as Harbor's; bytes written.
 
     The owners that a backup says are not believed: root's `prepare` writes there later, and follows links.
+    Raises OSError, also where another than root may write the data volume.
     """
     total = 0
-    data_dir.mkdir(parents=True, exist_ok=True)
-    for one in read_files(backup):
-        mode = one.mode & RESTORED_MODES
-        # Harbor's containers may write there, and in the directories that are made.
-        with (
-            open_below(backup, f"{DATA}/{one.path}") as source,
-            replacing_below(data_dir, one.path, mode, owner=OWNER, makers=OWNER) as target,
-        ):
-            shutil.copyfileobj(source, target, CHUNK)
-        total += one.size
+    # As an installation makes it: of images that all may read, nobody else reads any.
+    with trusted_directory(data_dir, make=True, follow=True) as volume:
+        for one in read_files(backup):
+            is_secret = one.path.startswith(f"{SECRETS}/")
+            mode = one.mode & (RESTORED_SECRETS_MODES if is_secret else RESTORED_MODES)
+            # Harbor's containers may write there, and in the directories that are made.
+            with (
+                open_below(backup, f"{DATA}/{one.path}") as source,
+                replacing_below(volume, one.path, mode, owner=OWNER, makers=OWNER) as target,
+            ):
+                shutil.copyfileobj(source, target, CHUNK)
+            total += one.size
     return total
 
 

@@ -39,7 +39,8 @@ DUMP = "database.sql.gz"
 SCHEMA = 1
 PARTIAL = ".partial"
 # Of the data volume. Database, Redis, logs of jobs and Trivy's databases are dumped, or come again.
-KEPT = ("registry", "secret", "ca_download")
+SECRETS = "secret"
+KEPT = ("registry", SECRETS, "ca_download")
 # Of repositories, no part of whose name begins so: whoever may push begins as many as they like.
 UNFINISHED = "_uploads"
 KEY_FILE = "secret/keys/secretkey"

@@ -208,6 +208,7 @@ def _lay_out(played: Played) -> None:
     key = played.data / "secret/keys/secretkey"
     key.parent.mkdir(parents=True)
     key.write_text("0123456789abcdef", encoding="utf-8")
+    key.chmod(0o600)
     played.blob(b"a layer")
     (played.root / "database.sql").write_text("create table project ();\n", encoding="utf-8")
     bin_ = played.root / "bin"

@@ -281,7 +281,7 @@ def test_copies_are_the_owner_s_alone_from_the_start(volume: Volume, monkeypatch
     monkeypatch.setattr(harbor_copy.shutil, "copyfileobj", spy)
     harbor_copy.put_back(volume.root / "backup", volume.data)
     assert modes == [0o600]
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o644
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 def test_a_directory_that_became_a_link_since_it_was_listed_is_not_followed(
@@ -418,7 +418,7 @@ def test_nothing_comes_back_from_a_file_that_the_backup_links_to(volume: Volume)
 
 def test_no_file_comes_back_as_a_program_that_runs_as_its_owner(volume: Volume) -> None:
     harbor_copy.put_back(altered(volume, mode=0o6755), volume.data)
-    assert stat.S_IMODE((volume.data / kept.KEY_FILE).stat().st_mode) == 0o755
+    assert stat.S_IMODE((volume.data / kept.KEY_FILE).stat().st_mode) == 0o700
 
 
 def test_what_comes_back_is_harbors_alone_whatever_owner_a_backup_says(
@@ -430,7 +430,7 @@ def test_what_comes_back_is_harbors_alone_whatever_owner_a_backup_says(
     monkeypatch.setattr(harbor_copy, "OWNER", harbor_certificate.OWNER)
     harbor_copy.put_back(backup, volume.root / "new")
     assert owners == [harbor_certificate.OWNER] * 3  # two directories, and the file
-    assert stat.S_IMODE((volume.root / "new" / kept.KEY_FILE).stat().st_mode) == 0o644
+    assert stat.S_IMODE((volume.root / "new" / kept.KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_nothing_comes_back_through_a_link_that_a_container_made(volume: Volume) -> None:
@@ -573,3 +573,20 @@ def test_uploads_that_are_not_finished_are_not_backed_up(volume: Volume) -> None
     for name in ("data", "startedat", "hashstates/sha256/0"):
         volume.put(f"{repository}/_uploads/u/{name}", b"half")
     assert sorted(volume.copy("b")) == [str(link.relative_to(volume.data)), kept.KEY_FILE]
+
+
+def test_what_comes_back_is_for_no_more_eyes_than_what_an_installation_makes(
+    volume: Volume, tmp_path: Path
+) -> None:
+    layer = volume.blob(b"a layer of a private project")
+    layer.chmod(0o644)
+    (volume.data / kept.KEY_FILE).chmod(0o755)
+    volume.copy("b")
+    restored = tmp_path / "srv/harbor"
+    harbor_copy.put_back(volume.root / "b", restored)
+    assert stat.S_IMODE(restored.stat().st_mode) == 0o700
+    assert stat.S_IMODE((restored / layer.relative_to(volume.data)).stat().st_mode) == 0o644
+    assert stat.S_IMODE((restored / kept.KEY_FILE).stat().st_mode) == 0o700
+    restored.chmod(0o777)
+    with pytest.raises(PermissionError, match="may be written by others than root"):
+        harbor_copy.put_back(volume.root / "b", restored)
