@@ -41,7 +41,7 @@ INTERNAL = "_ansible_"
 PROXIES = ("http_proxy", "https_proxy")
 # A URL with a user, and perhaps a password; of its scheme the last letter alone, since a node may have chosen
 # the text, and a search for a whole scheme takes the square of its length.
-USER_IN_URL = re.compile(r"[a-z0-9+.-]://[^/\s@\"']*@", re.IGNORECASE)
+USER_IN_URL = re.compile(r"[a-z0-9+.-]://[^/\s@]*@", re.IGNORECASE)
 # The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
 # The arguments of modules that hold secrets, whatever a host says of them.

@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
-USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s'\"<>]*@")
+# Quotes may stand in a password as they are (RFC 3986); what follows another address in the same word is
+# masked too.
+USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s]*@")
 # What the controller removes of a text before it shows it: clustercheck.parse.plain_text has the same.
 # Sequences as a whole (CSI; OSC, DCS, SOS, PM and APC up to their terminator; two characters), ECMA-48.
 _SEQUENCES = re.compile(

@@ -95,7 +95,7 @@ def test_a_link_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
     assert (theirs.read_text(), link.read_text(), link.is_symlink()) == ("theirs", "ours", False)
 
 
-PASSWORDS = st.text("abcXYZ019:@%!#?&=+", min_size=1, max_size=12)
+PASSWORDS = st.text("abcXYZ019:@%!#?&=+'\"<>", min_size=1, max_size=12)
 
 
 @given(PASSWORDS, st.sampled_from(["http", "https", "socks5"]))

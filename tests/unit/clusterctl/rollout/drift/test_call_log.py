@@ -182,6 +182,7 @@ HIDDEN = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
         ({"password": CANARY}, {}),
         ({"password": CANARY}, f"{{'password': '{HIDDEN}'}}"),
         (f"https://user:{CANARY}@mirror/", f"https://user:{CANARY}@mirror/"),
+        (f"https://user:it's{CANARY}@mirror/", f"https://user:it's{CANARY}@mirror/"),
         ({"env": [f"a=https://{CANARY}@mirror/"]}, {"env": [f"a=https://{CANARY}@mirror/"]}),
     ],
     ids=["dict", "list", "other-length", "list-as-text", "unknown", "dict-as-text", "url", "deep-url"],
