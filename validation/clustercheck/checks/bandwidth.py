@@ -37,13 +37,17 @@ METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 @dataclass(frozen=True)
 class GroupLimits:
-    """What one size is judged by, in GB/s of bus bandwidth; without a floor where nobody knows a number."""
+    """What one size is judged by, in GB/s of bus bandwidth; without a floor where nobody knows a number.
+
+    The ceiling is drawn from ``wire_gbps``, what the links of each end carry one way.
+    """
 
     floor: Limit | None
     ceiling: Limit | None
     nominal: float | None
     method: str
     effect: Effect | None
+    wire_gbps: float | None
 
 
 def judge(evidence: Evidence, _subject: Subject) -> Finding:
@@ -185,7 +189,7 @@ def limits_at(
             network_ceiling_gbps("all_reduce", ceiling, len(nodes), ranks, reduced_in_switch=in_switch)
             or None
         )
-    bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
+    bound, method = f"rate of {network.bound}", IN_SWITCH if in_switch else PHYSICS
     plateau = max(network.from_bytes, network.from_bytes_per_rank * len(outcome.ranks))
     return GroupLimits(
         Limit(network.floor_gbps, network.source, network.method) if size >= plateau else None,
@@ -193,6 +197,7 @@ def limits_at(
         network.nominal_gbps,
         network.method,
         network.effect,
+        network.ceiling_gbps,
     )
 
 
@@ -226,6 +231,7 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits
         ceiling,
         floor.method if floor else METHOD,
         effect("nvlink" if profile is not None and profile.nvlink is not None else "gpu"),
+        profile.gpu_link_gbps if profile else None,
     )
 
 

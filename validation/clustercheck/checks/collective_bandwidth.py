@@ -40,11 +40,11 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
     even = len(set(of_nodes.values())) == 1
     if limits.nominal is None:
         return None
-    ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks)
+    sent = limits.wire_gbps if even else None
     return replace(
         limits,
         floor=_scaled_limit(limits.floor, part, limits.floor.source) if limits.floor else None,
-        ceiling=_ceiling(limits, ceiling) if even else None,
+        ceiling=_ceiling(limits, network_ceiling_gbps(name, sent, nodes, ranks)) if sent else None,
         nominal=limits.nominal * part,
         method=method,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,11 +38,12 @@ class Adapter:
 
 @dataclass(frozen=True)
 class NetworkExpectation:
-    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
+    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where most nodes' adapters are virtual.
 
     The floor holds for messages of ``from_bytes``, and ``from_bytes_per_rank`` for each rank, and more: with
     smaller ones no network is at its plateau.
-    Then there is no ``effect`` either: its speed is that of the machine below it, which others share.
+    The ceiling is the rate of the slowest adapter that is physical, ``bound``. Without one there is no
+    ``effect`` either: their speed is that of the machine below them, which others share.
     ``bad_below`` is the part of what the better pairs reach, below which a pair is bad, and its reason.
     """
 
@@ -51,7 +53,7 @@ class NetworkExpectation:
     nominal_gbps: float
     bad_below: float
     bad_below_because: str
-    slowest: str
+    bound: str
     method: str
     source: str
     effect: Effect | None = None
@@ -98,9 +100,18 @@ def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:
 
 
 def expectation(adapters: Mapping[str, Adapter], collective: str = "all_reduce") -> NetworkExpectation:
-    """What the group must reach over these nodes' networks: the slowest sets it."""
+    """What the group must reach over these nodes' networks: the slowest sets it.
+
+    Whether there is a ceiling, and how much of a change counts, most nodes say: one alone could have nothing
+    compared by calling its adapter virtual, or of another kind.
+    """
     slowest = min(adapters, key=lambda node: adapters[node].gbps)
     adapter = adapters[slowest]
+    physical = {node: each for node, each in adapters.items() if each.physical}
+    bound = min(physical, key=lambda node: physical[node].gbps, default="")
+    is_bound = 2 * len(physical) >= len(adapters)
+    kinds = Counter(each.kind for each in adapters.values())
+    kind = max(kinds, key=lambda name: (kinds[name], name == adapter.kind))
     rule = _rules()[adapter.kind]
     if collective != "all_reduce":
         rule = {**rule, **rule.get("other_collectives", {})}
@@ -108,13 +119,13 @@ def expectation(adapters: Mapping[str, Adapter], collective: str = "all_reduce")
     return NetworkExpectation(
         floor_gbps=adapter.gbps * floor,
         from_bytes=int(rule["from_bytes"]),
-        ceiling_gbps=adapter.gbps if adapter.physical else None,
+        ceiling_gbps=physical[bound].gbps if is_bound else None,
         nominal_gbps=adapter.gbps,
         bad_below=float(rule["bad_below"]),
         bad_below_because=str(rule["bad_below_because"]),
-        slowest=f"{adapter.name} of {slowest}",
+        bound=f"{physical[bound].name} of {bound}" if is_bound else "",
         method=str(rule["method"]),
         source=f"{floor:.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); " + str(rule["source"]),
-        effect=effect(str(rule["effect"])) if adapter.physical else None,
+        effect=effect(str(_rules()[kind]["effect"])) if is_bound else None,
         from_bytes_per_rank=int(rule.get("from_bytes_per_rank", 0)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -227,6 +228,30 @@ def test_the_slowest_network_sets_the_expectation() -> None:
 def test_a_virtual_adapter_gives_a_floor_but_no_ceiling() -> None:
     expected = network.expectation({"a": network.Adapter("eth0", 1.25, False, "tcp")})
     assert expected.ceiling_gbps is None and expected.floor_gbps == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("of_others", [("tcp", "tcp"), ("infiniband", "infiniband")])
+@pytest.mark.parametrize("said", [{"physical": False}, {"physical": False, "kind": "tcp"}, {"kind": "roce"}])
+def test_one_node_that_calls_its_adapter_virtual_or_of_another_kind_sets_the_floor_alone(
+    of_others: tuple[str, str], said: dict[str, Any]
+) -> None:
+    of = {f"gpu0{n}": network.Adapter("eth0", 3.125, True, kind) for n, kind in enumerate(of_others, 1)}
+    honest = network.expectation({**of, "gpu03": network.Adapter("eth0", 3.125, True, of_others[0])})
+    lying = network.expectation(
+        {**of, "gpu03": replace(network.Adapter("eth0", 3.0, True, of_others[0]), **said)}
+    )
+    physical = said.get("physical", True)
+    assert lying.ceiling_gbps == (3.0 if physical else 3.125)
+    assert lying.bound == ("eth0 of gpu03" if physical else "eth0 of gpu01")
+    assert lying.effect == honest.effect is not None
+    assert "of gpu03" in lying.source
+
+
+def test_where_most_adapters_are_virtual_there_is_no_ceiling_and_of_two_where_both_are() -> None:
+    virtual, physical = (network.Adapter("eth0", 1.25, each, "tcp") for each in (False, True))
+    for adapters, is_bound in (((virtual, physical), True), ((virtual, virtual, physical), False)):
+        expected = network.expectation({f"gpu0{n}": each for n, each in enumerate(adapters)})
+        assert (expected.ceiling_gbps is not None, expected.effect is not None) == (is_bound, is_bound)
 
 
 def test_active_rdma_ports_add_up() -> None:
