@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,12 @@ from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
-from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import is_of, real_user
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import (
+    is_of,
+    open_files,
+    process_ids,
+    real_user,
+)
 
 # (exit code, standard output); 127 if there is no such program, 124 where it did not end in time.
 Run = Callable[[list[str]], tuple[int, str]]
@@ -102,28 +106,12 @@ def device_holders(root: Path) -> dict[int, str]:
     """Processes that hold /dev/nvidia*, daemons of the driver left out: process id to name."""
     holders: dict[int, str] = {}
     proc = root / "proc"
-    try:
-        pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return holders
-    for pid in pids:
-        if any(link.startswith("/dev/nvidia") and GPU_DEVICE.match(link) for link in _open_files(proc, pid)):
+    for pid in process_ids(proc):
+        if any(link.startswith("/dev/nvidia") and GPU_DEVICE.match(link) for link in open_files(proc, pid)):
             name = read_text(proc / str(pid) / "comm")
             if not name.startswith(DAEMONS) and _unit(root, pid) not in UNITS:
                 holders[pid] = name
     return holders
-
-
-def _open_files(proc: Path, pid: int) -> Iterator[str]:
-    """What a process has open; without what it closes meanwhile. As strings: a user may have millions."""
-    descriptors = f"{proc}/{pid}/fd"
-    try:
-        numbers = os.listdir(descriptors)  # noqa: PTH208
-    except OSError:  # it has ended, or is not ours to see
-        return
-    for number in numbers:
-        with suppress(OSError):
-            yield os.readlink(f"{descriptors}/{number}")  # noqa: PTH115
 
 
 def _unit(root: Path, pid: int) -> str:

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.processes import open_files, process_ids
 
 RECORD = "installed.json"
 INSTALLED = "installed"
@@ -22,7 +24,7 @@ UPGRADING = "upgrading"
 RESTORE = "restore.json"
 COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
 LISTENING = "0A"
-LOOK_S = 30
+LOOK_S, HOLDERS_S = 30, 10
 # What to know of a program that did not end within the installer's time.
 PULLING = "images may still be being pulled: harbor_install_timeout_s is the time that they have"
 OURS = "label=com.docker.compose.project=harbor"
@@ -165,15 +167,22 @@ def listeners(tables: list[str]) -> dict[int, str]:
     return found
 
 
-def holder(inode: str, proc: Path = Path("/proc")) -> str:
-    """Name of the program that has this socket; `somebody` where it cannot be seen."""
-    for link in proc.glob("[0-9]*/fd/*"):
-        try:
-            if str(link.readlink()) == f"socket:[{inode}]":
-                return read_text(link.parent.parent / "comm") or "somebody"
-        except OSError:
-            continue
-    return "somebody"
+def holders(inodes: Collection[str], proc: Path = Path("/proc")) -> dict[str, str]:
+    """Names of the programs that have these sockets, by inode, as far as they are found within HOLDERS_S.
+
+    Any user may have millions of files open.
+    """
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[str, str] = {}
+    end = time.monotonic() + HOLDERS_S
+    opened = ((pid, link) for pid in process_ids(proc) for link in open_files(proc, pid))
+    while len(found) < len(wanted) and time.monotonic() < end:
+        pid, link = next(opened, (0, ""))
+        if not pid:
+            break
+        if link in wanted:
+            found.setdefault(wanted[link], read_text(proc / str(pid) / "comm"))
+    return found
 
 
 def compose(release: str, *words: str) -> list[str]:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""Whose a process of this host is: its name and arguments are for anybody to choose."""
+"""Processes of this host: what they have open, and whose they are: anybody chooses a name and arguments."""
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -37,3 +40,23 @@ def _namespace(process: Path) -> int | None:
         return (process / "ns/pid").stat().st_ino
     except OSError:
         return None
+
+
+def process_ids(proc: Path) -> list[int]:
+    """All processes that are shown there; none where nothing is."""
+    try:
+        return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def open_files(proc: Path, pid: int) -> Iterator[str]:
+    """What a process has open; without what it closes meanwhile. As strings: a user may have millions."""
+    descriptors = f"{proc}/{pid}/fd"
+    try:
+        numbers = os.listdir(descriptors)  # noqa: PTH208
+    except OSError:  # it has ended, or is not ours to see
+        return
+    for number in numbers:
+        with suppress(OSError):
+            yield os.readlink(f"{descriptors}/{number}")  # noqa: PTH115

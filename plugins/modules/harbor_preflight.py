@@ -15,7 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import (
     UPGRADING,
-    holder,
+    holders,
     listeners,
     published,
     read_record,
@@ -81,23 +81,26 @@ def taken(wanted: dict[str, int], held: dict[int, str]) -> list[str]:
     ]
 
 
-def others(held: dict[int, str], directory: str, *, begun: bool) -> dict[int, str]:
-    """Those of `held` that are not our Harbor, with the container's name where it is one."""
-    if not any(program in OF_DOCKER for program in held.values()):
-        return held
-    containers = published()
-    found = {}
-    for port, program in held.items():
-        if program not in OF_DOCKER:
+def others(listening: dict[int, str], directory: str, *, begun: bool) -> dict[int, str]:
+    """Who listens that is not our Harbor, by port, of the inodes: a container, or a program's name.
+
+    Docker is asked first: a search among all open files of all users may end before it finds anything.
+    """
+    containers = published() if listening else []
+    found, unknown = {}, {}
+    for port, inode in listening.items():
+        publish = [(name, where) for name, where, ports in containers or [] if port in ports]
+        names = [name for name, where in publish if not is_below(where, directory)]
+        if names:
+            found[port] = f"container {', '.join(names)}"
+        elif not publish:
+            unknown[port] = inode
+    programs = holders(unknown.values())
+    for port, inode in unknown.items():
+        program = programs.get(inode) or "somebody"
+        # Nothing is stopped or started where Docker does not answer: then the record's word is enough.
+        if not (begun and containers is None and program in OF_DOCKER):
             found[port] = program
-        elif containers is None:
-            # Nothing is stopped or started where Docker does not answer: then the record's word is enough.
-            found |= {} if begun else {port: program}
-        else:
-            publish = [(name, where) for name, where, ports in containers if port in ports]
-            names = [name for name, where in publish if not is_below(where, directory)]
-            if names or not publish:
-                found[port] = f"{program} (container {', '.join(names)})" if names else program
     return found
 
 
@@ -217,7 +220,7 @@ def main() -> None:
     wanted = {what: int(port) for what, port in options["ports"].items()}
     tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
     listening = listeners(tables)
-    held = {port: holder(listening[port]) for port in wanted.values() if port in listening}
+    listening = {port: inode for port, inode in listening.items() if port in wanted.values()}
     free = free_bytes(Path(options["data_dir"])) / GIGABYTE
     running = runs()
     half = why_half_restored(options["directory"])
@@ -230,7 +233,7 @@ def main() -> None:
         *of_record(record, options["version"], upgrade=options["upgrade"], running=running),
         *moved(record, options["data_dir"]),
         *twice(wanted),
-        *taken(wanted, others(held, options["directory"], begun=begun)),
+        *taken(wanted, others(listening, options["directory"], begun=begun)),
         *foreign_containers(options["directory"]),
         *([] if begun else orphans(options["data_dir"])),
     ]

@@ -147,7 +147,8 @@ sys.stdin.read()
         port, descriptor = process.stdout.readline().split()
         socket_of_it = Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()
         assert watcher.process_of(watcher.UDP, int(port), 4)[0] == "\ufffd\ufffd"
-        assert harbor_host.holder(str(socket_of_it)[len("socket:[") : -1]) == "\ufffd\ufffd"
+        inode = str(socket_of_it)[len("socket:[") : -1]
+        assert harbor_host.holders([inode]) == {inode: "\ufffd\ufffd"}
         process.stdin.close()
 
 

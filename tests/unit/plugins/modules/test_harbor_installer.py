@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Collection
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -235,14 +236,22 @@ def test_ports_that_are_held_are_found_with_their_holder() -> None:
     assert "wanted twice" in harbor_preflight.twice({"https": 443, "metrics": 443})[0]
 
 
+def held_by(monkeypatch: pytest.MonkeyPatch, programs: dict[str, str]) -> None:
+    """Sockets that programs have, by inode."""
+
+    def holders(inodes: Collection[str]) -> dict[str, str]:
+        return {inode: programs[inode] for inode in inodes}
+
+    monkeypatch.setattr(harbor_preflight, "holders", holders)
+
+
 @pytest.mark.parametrize(
     ("says", "left"),
     [
         ("nginx\t/opt/harbor/releases/v2.15.2/harbor\t0.0.0.0:8443->8443/tcp, [::]:8443->8443/tcp", {}),
-        ("web\t/srv/web\t0.0.0.0:8443->443/tcp", {8443: "docker-proxy (container web)"}),
-        ("web\t\t0.0.0.0:8440-8445->40-45/tcp", {8443: "docker-proxy (container web)"}),
-        ("nginx\t/opt/harbor-of-others/harbor\t:::8443->8443/tcp",
-         {8443: "docker-proxy (container nginx)"}),
+        ("web\t/srv/web\t0.0.0.0:8443->443/tcp", {8443: "container web"}),
+        ("web\t\t0.0.0.0:8440-8445->40-45/tcp", {8443: "container web"}),
+        ("nginx\t/opt/harbor-of-others/harbor\t:::8443->8443/tcp", {8443: "container nginx"}),
         ("nginx\t/opt/harbor/releases/v2.15.2/harbor\t0.0.0.0:443->8443/tcp, 8443/tcp",
          {8443: "docker-proxy"}),
     ],
@@ -252,9 +261,9 @@ def test_a_containers_port_is_harbors_where_docker_says_so(
 ) -> None:
     programs(tmp_path, monkeypatch, "")
     docker_does(tmp_path, f"printf '{says}\\n'")
-    held = {8443: "docker-proxy"}
-    assert harbor_preflight.others(held, "/opt/harbor", begun=True) == left
-    assert harbor_preflight.others({8443: "sshd"}, "/opt/harbor", begun=True) == {8443: "sshd"}
+    held_by(monkeypatch, {"7": "docker-proxy", "8": "sshd"})
+    assert harbor_preflight.others({8443: "7"}, "/opt/harbor", begun=True) == left
+    assert harbor_preflight.others({22: "8"}, "/opt/harbor", begun=True) == {22: "sshd"}
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -263,8 +272,34 @@ def test_where_docker_does_not_answer_the_record_says_whose_a_containers_port_is
 ) -> None:
     programs(tmp_path, monkeypatch, "")
     docker_does(tmp_path, "exit 1")
-    held = {443: "docker-proxy"}
-    assert harbor_preflight.others(held, "/opt/harbor", begun=begun) == ({} if begun else held)
+    held_by(monkeypatch, {"7": "docker-proxy", "8": "sshd"})
+    held = {22: "sshd"} if begun else {443: "docker-proxy", 22: "sshd"}
+    assert harbor_preflight.others({443: "7", 22: "8"}, "/opt/harbor", begun=begun) == held
+
+
+def test_harbors_own_ports_are_known_however_many_files_users_have_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Harbor starts again: a search that ends for lack of time is none that found somebody else."""
+    programs(tmp_path, monkeypatch, "")
+    docker_does(tmp_path, "printf 'nginx\t/opt/harbor/releases/v2.15.2/harbor\t0.0.0.0:443->8443/tcp\n'")
+    monkeypatch.setattr(harbor_host, "HOLDERS_S", 0)
+    assert harbor_preflight.others({443: "7"}, "/opt/harbor", begun=True) == {}
+    assert harbor_preflight.others({443: "7", 80: "8"}, "/opt/harbor", begun=True) == {80: "somebody"}
+
+
+def test_one_search_finds_the_programs_of_all_sockets_within_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid, program, inode in ((1, "init", 5), (20, "nginx", 7), (21, "nginx-worker", 7), (30, "sshd", 8)):
+        (tmp_path / f"{pid}/fd").mkdir(parents=True)
+        (tmp_path / f"{pid}/comm").write_text(f"{program}\n", encoding="utf-8")
+        (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
+    ids = iter([[1, 20, 21, 30], [1, 20, 21, 30]])
+    monkeypatch.setattr(harbor_host, "process_ids", lambda _: next(ids))
+    assert harbor_host.holders(["7", "8", "9"], tmp_path) == {"7": "nginx", "8": "sshd"}
+    monkeypatch.setattr(harbor_host, "HOLDERS_S", 0)
+    assert harbor_host.holders(["7"], tmp_path) == {}
 
 
 def test_a_port_that_another_program_holds_is_refused_with_its_name(tmp_path: Path) -> None:
