@@ -185,7 +185,17 @@ HIDDEN = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
         (f"https://user:it's{CANARY}@mirror/", f"https://user:it's{CANARY}@mirror/"),
         ({"env": [f"a=https://{CANARY}@mirror/"]}, {"env": [f"a=https://{CANARY}@mirror/"]}),
     ],
-    ids=["dict", "list", "other-length", "list-as-text", "unknown", "dict-as-text", "url", "deep-url"],
+    ids=[
+        "dict",
+        "list",
+        "other-length",
+        "list-as-text",
+        "unknown",
+        "dict-as-text",
+        "url",
+        "quote",
+        "deep-url",
+    ],
 )
 def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
     kept = callback().masked({"it": value}, {"it": logged})
