@@ -95,6 +95,45 @@ def _run(
     return process.returncode, output, error_output
 
 
+def run_reading(
+    argv: list[str], most_bytes: int, environment: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Exit code, standard output (none) and error of a program that may read so many bytes in all.
+
+    It is killed when it has read more, from files and from the network, by what the kernel counts each second
+    [Linux, Documentation/filesystems/proc.rst: rchar]; standard error says so.
+    """
+    with tempfile.TemporaryFile() as words:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=words,
+            env={**os.environ, **(environment or {})},
+        )
+        said = ""
+        while True:
+            try:
+                process.wait(1)
+                break
+            except subprocess.TimeoutExpired:
+                if _bytes_read(process.pid) > most_bytes:
+                    process.kill()
+                    said = f"{argv[0]} was ended: reading more than {most_bytes} bytes"
+        words.seek(0)
+        return process.returncode, "", said or words.read().decode(errors="replace")
+
+
+def _bytes_read(pid: int) -> int:
+    """By a process, of all that it has read; 0 where the kernel does not count."""
+    try:
+        text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    counted = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    return int(counted.get("rchar", 0))
+
+
 def late(rc: int) -> dict[str, str]:
     """What a failed result has of a program that ended with `rc`: a code, if it did not end in time."""
     return {"code": LATE} if rc == TIMED_OUT else {}

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_reading
 from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import (
     code_of,
     find_program,
@@ -68,6 +70,12 @@ code:
 """
 
 
+# A list names images, and seldom another list.
+MAX_DEPTH = 3
+# What skopeo reads for a copy: each layer once, what it asks before, and the destination's answers.
+TIMES_ITS_SIZE, BESIDES_BYTES = 2, 64 << 20
+
+
 def is_manifest(raw: str, digest: str) -> bool:
     """Whether `raw` is byte for byte the manifest of this digest."""
     return f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}" == digest
@@ -88,9 +96,15 @@ def host_of(reference: str) -> str:
     return place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
 
 
-def run(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
-    """Exit code, output and error output of skopeo; of what a registry or proxy says again no secret."""
-    rc, out, err = module.run_command(command, environ_update=proxies(module))
+def run(module: AnsibleModule, command: list[str], most_bytes: int = 0) -> tuple[int, str, str]:
+    """Exit code, output and error output of skopeo; of what a registry or proxy says again no secret.
+
+    With ``most_bytes`` it is ended once it has read more than these.
+    """
+    if most_bytes:
+        rc, out, err = run_reading(command, most_bytes, proxies(module))
+    else:
+        rc, out, err = module.run_command(command, environ_update=proxies(module))
     secrets: set[str] = set()
     for name in ("http_proxy", "https_proxy"):
         secrets |= forms_in_url(module.params.get(name) or "")
@@ -124,9 +138,46 @@ def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
     return False  # not reached: fail_json ends the module
 
 
-def copy(module: AnsibleModule, skopeo: str) -> None:
-    """Copy manifest and layers, of every platform where the digest names a list."""
+def size_of(module: AnsibleModule, skopeo: str, digest: str, depth: int = 0) -> int:
+    """The bytes of all that an image has, by its manifests at the source, which have their digests.
+
+    Ends the module where the source does not give them.
+    """
     options = module.params
+    auth = ["--authfile", options["source_auth_file"]] if options["source_auth_file"] else []
+    reference = f"docker://{options['source']}@{digest}"
+    rc, raw, err = run(module, [skopeo, "inspect", "--raw", *auth, reference])
+    if rc != 0:
+        fail_copy(module, rc, f"reading {reference}: {reason_of(err)}")
+    because = "it has another digest" if not is_manifest(raw, digest) else ""
+    because = because or ("lists of lists have no end" if depth > MAX_DEPTH else "")
+    if because:
+        fail_copy(module, 1, f"reading {reference}: {because}")
+    try:
+        manifest = json.loads(raw)
+        parts = manifest.get("manifests")
+        if parts is None:
+            return int(manifest["config"]["size"]) + sum(int(one["size"]) for one in manifest["layers"])
+        digests = sorted({str(one["digest"]) for one in parts})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        fail_copy(module, 1, f"reading {reference}: this is no manifest: {error!r}")
+        raise  # not reached: fail_json ends the module
+    return sum(size_of(module, skopeo, one, depth + 1) for one in digests)
+
+
+def fail_copy(module: AnsibleModule, rc: int, err: str) -> None:
+    """Ends the module with what skopeo said."""
+    lines = err.splitlines()[-20:]
+    module.fail_json(msg=explain_copy(err, module.params), code=code_of(err), rc=rc, stderr_lines=lines)
+
+
+def copy(module: AnsibleModule, skopeo: str) -> None:
+    """Copy manifest and layers, of every platform where the digest names a list.
+
+    skopeo takes of a layer what the source sends, whatever size the manifest gives it.
+    """
+    options = module.params
+    most_bytes = TIMES_ITS_SIZE * size_of(module, skopeo, options["digest"]) + BESIDES_BYTES
     command = [skopeo, "copy", "--quiet", "--all", "--preserve-digests"]
     command.append(f"--dest-tls-verify={str(options['destination_tls']).lower()}")
     for side, flag in (("source", "--src-authfile"), ("destination", "--dest-authfile")):
@@ -137,11 +188,9 @@ def copy(module: AnsibleModule, skopeo: str) -> None:
         f"docker://{options['source']}@{options['digest']}",
         f"docker://{options['destination']}{goal}",
     ]
-    rc, _, err = run(module, command)
+    rc, _, err = run(module, command, most_bytes)
     if rc != 0:
-        module.fail_json(
-            msg=explain_copy(err, options), code=code_of(err), rc=rc, stderr_lines=err.splitlines()[-20:]
-        )
+        fail_copy(module, rc, err)
 
 
 def main() -> None:

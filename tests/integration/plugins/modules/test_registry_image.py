@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.support.loopback_registry import Registry, push_tiny, registry
 
 needs_programs = pytest.mark.needs("docker-registry", "skopeo")
 PATH = "library/tiny"
+OCI = "application/vnd.oci.image.manifest.v1+json"
 DIGEST = "sha256:" + "ab" * 32
 LOGIN = "push:" + bcrypt.hashpw(b"good", bcrypt.gensalt(4)).decode() + "\n"
 
@@ -236,3 +238,68 @@ def test_the_side_is_told_by_what_skopeo_was_doing(reason: str, side: str, cure:
     assert reason.strip() in said
     assert cure in said.removeprefix(f"depot:5000/p@{DIGEST} could not be copied: {reason.strip()}")
     assert image_digest.code_of(err) == f"registry.{known_as}"
+
+
+class Endless(BaseHTTPRequestHandler):
+    """A source whose layer of 1000 bytes has no end."""
+
+    protocol_version = "HTTP/1.1"
+    config = json.dumps(
+        {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [DIGEST]}}
+    )
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI,
+            "config": {
+                "mediaType": "application/vnd.oci.image.config.v1+json",
+                "digest": f"sha256:{hashlib.sha256(config.encode()).hexdigest()}",
+                "size": len(config),
+            },
+            "layers": [
+                {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": DIGEST, "size": 1000}
+            ],
+        }
+    )
+
+    def do_GET(self) -> None:
+        body = (
+            None
+            if self.path.endswith(DIGEST)
+            else self.manifest
+            if "/manifests/" in self.path
+            else self.config
+        )
+        self.send_response(200)
+        if body is not None:
+            self.send_header("Content-Type", OCI)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+            return
+        self.send_header("Content-Length", str(1 << 40))
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(bytes(1 << 20))
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@needs_programs
+def test_a_source_that_sends_more_than_an_image_has_is_left(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_image, "BESIDES_BYTES", 4 << 20)
+    destination = site.serve("destination")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*site.good)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        digest = f"sha256:{hashlib.sha256(Endless.manifest.encode()).hexdigest()}"
+        said = site.play(f"127.0.0.1:{server.server_port}", destination.address, digest=digest)
+        server.shutdown()
+    assert said["failed"]
+    assert "the source sends more than the image has" in said["msg"]
