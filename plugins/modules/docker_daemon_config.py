@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ module: docker_daemon_config
 short_description: Merge keys into Docker's daemon.json and apply them with the least disturbance
 description:
   - Merges O(options) into the file; what an operator put there stays, and a backup is kept.
+  - Where a password is among O(options), other users cannot read the file.
   - Reloads the daemon where a reload serves. Restarts it only where it must, and never under running
     containers unless live-restore keeps them alive or O(force_busy) allows it;
     it says so and tries again next time.
@@ -89,6 +91,7 @@ code:
 
 
 OPERATORS_SETTING = "container_runtime_daemon_options"
+OTHERS = 0o007
 
 
 def merge(current: Any, wanted: Any) -> Any:
@@ -244,9 +247,12 @@ def refuse_invalid(module: AnsibleModule, text: str) -> None:
         module.fail_json(msg=f"Docker refuses these options: {told[-500:]}. Nothing was changed.")
 
 
-def write(path: Path, text: str) -> str | None:
-    """Replace the file atomically; returns the name of the backup of what was there."""
-    backup = keep_copy(path) if path.exists() else None
+def write(path: Path, text: str, new_mode: int = 0o644) -> str | None:
+    """Replace the file atomically; returns the name of the backup of what was there, whose mode stays."""
+    if not path.exists():
+        replace_file(path, text, new_mode)
+        return None
+    backup = keep_copy(path)
     replace_file(path, text)
     return backup
 
@@ -374,9 +380,13 @@ def main() -> None:
     waits = bool(daemon.pid) and must_wait(module, daemon)
     written = taken_by_a_reload(taken, after) if waits else after
     changed = bool(changed_keys(before, written))
+    has_secret = mask_values(options) != options
+    is_open = has_secret and path.exists() and bool(path.stat().st_mode & OTHERS)
     result: dict[str, Any] = {
-        "changed": changed, "changed_file": changed, "keys": keys, "action": "none", "because": [],
+        "changed": changed or is_open, "changed_file": changed, "keys": keys, "action": "none", "because": [],
     }  # fmt: skip
+    if is_open and not module.check_mode:
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
     if changed:
         old, new = only_changes(before, written)
         result["diff"] = {
@@ -386,7 +396,8 @@ def main() -> None:
             "after": as_text(new),
         }
         refuse_invalid(module, as_text(after))
-        if not module.check_mode and (backup := write(path, as_text(written))):
+        new_mode = 0o600 if has_secret else 0o644
+        if not module.check_mode and (backup := write(path, as_text(written), new_mode)):
             result["backup_file"] = backup
     if daemon.pid:
         apply(module, daemon, result, daemon.recall(), waits=waits)

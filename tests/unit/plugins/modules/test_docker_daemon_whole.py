@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,37 @@ def test_a_default_of_ours_gives_way_to_a_flag_and_a_setting_of_the_site_does_no
     assert host.content() == {"log-driver": "journald"}
     assert host.apply(options={"default-ulimits": MEMLOCK})["failed"]
     assert not host.apply(options={"default-ulimits": NOFILE})["changed"]
+
+
+PROXIES = {"proxies": {"https-proxy": "http://ops:s3cret@proxy:3128"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "mode"),
+    [
+        (None, PROXIES, 0o600),
+        (None, {"log-driver": "journald"}, 0o644),
+        (0o644, PROXIES, 0o640),
+        (0o600, PROXIES, 0o600),
+        (0o644, {"log-driver": "journald"}, 0o644),
+    ],
+)
+def test_a_file_with_a_password_of_ours_is_not_for_others_to_read(
+    host: Host, before: int | None, options: dict[str, Any], mode: int
+) -> None:
+    if before is not None:
+        host.file.write_text('{"data-root": "/raid"}', encoding="utf-8")
+        host.file.chmod(before)
+    host.apply(options=options)
+    assert stat.S_IMODE(host.file.stat().st_mode) == mode
+    assert not any(
+        one.stat().st_mode & 0o007 for one in host.file.parent.glob("daemon.json.*") if mode != 0o644
+    )
+    host.file.chmod(0o644)
+    is_open = options == PROXIES
+    assert host.apply(options=options, check=True)["changed"] is is_open
+    assert stat.S_IMODE(host.file.stat().st_mode) == 0o644
+    again = host.apply(options=options)
+    assert (again["changed"], again["changed_file"]) == (is_open, False)
+    assert stat.S_IMODE(host.file.stat().st_mode) == (0o640 if is_open else 0o644)
+    assert host.apply(options=options)["changed"] is False
