@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import cache
+from typing import Any
 
 import yaml
 
@@ -15,6 +16,24 @@ from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 
 SITE = "site.yml"
+ANONYMOUS = "anonymous"
+# What decides as whom a host pulls, and what the defaults of that are made of.
+LOGIN = (
+    "registry_client_auth",
+    "registry_client_robot",
+    "registry_client_user",
+    "registry_client_password_file",
+    "registry_client_address",
+)
+FROM = (
+    "registry_auth",
+    "registry_pull_user",
+    "registry_client_hostname",
+    "registry_client_port",
+    "registry_hostname",
+    "registry_port",
+    "registry_kind",
+)
 NO_PART = "no play of the site is for it"
 
 
@@ -59,10 +78,12 @@ def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: 
 def require_whole(inventory: Inventory) -> None:
     """What only the settings of all hosts together show, and MIG layouts that do not fit.
 
-    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, ``inventory.mig``, exit 2).
+    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, ``settings.value``,
+    ``inventory.mig``, exit 2).
     """
     for host in inventory.gpu_nodes:
         mig_of(host)
+    _require_one_login(inventory)
     for host in inventory.hosts:
         if not groups_of_site() & set(host.groups) or not wants_image(host):
             continue
@@ -81,6 +102,32 @@ def require_whole(inventory: Inventory) -> None:
                 code="settings.no-registry",
                 where=host.name,
                 hint="Put a host into the group registry, or name one: registry_hostname.",
+            )
+
+
+def _require_one_login(inventory: Inventory) -> None:
+    """Refuse hosts that are to pull as another user than others: roles keep one set of credentials."""
+    first: dict[Any, tuple[str, list[Any]]] = {}
+    known: dict[str, list[Any]] = {}
+    for host in inventory.hosts:
+        if not groups_of_site() & set(host.groups):
+            continue
+        raw = repr([host.variables.get(name) for name in (*LOGIN, *FROM)])
+        # A template may come to something else on each host.
+        values = known.get(raw) or [setting(host, name) for name in LOGIN]
+        if "{{" not in raw and "{%" not in raw:
+            known[raw] = values
+        auth, *login = values
+        name, others = first.setdefault(auth, (host.name, login))
+        differing = [
+            one for one, mine, theirs in zip(LOGIN[1:], login, others, strict=True) if mine != theirs
+        ]
+        if auth != ANONYMOUS and differing:
+            raise ClusterctlError(
+                f"{host.name} and {name} differ in {', '.join(differing)}: all hosts pull as the same user",
+                code="settings.value",
+                where=f"{host.name}: {differing[0]}",
+                hint="Give all hosts the same robot, one that may only pull.",
             )
 
 

@@ -119,3 +119,25 @@ def test_settings_that_cannot_go_together_are_refused(
 def test_preflight_alone_is_preflight_alone(clusterctl, ansible, words):
     assert clusterctl(*words, "--only", "preflight") == 0
     assert [request.playbook for request in ansible.requests] == ["preflight.yml"]
+
+
+@pytest.mark.parametrize(
+    ("of_one", "named"),
+    [
+        ({"registry_client_robot": "build"}, "registry_client_robot"),
+        ({"registry_client_address": "other.example.org:443"}, "registry_client_address"),
+        ({"registry_client_user": "{{ inventory_hostname }}"}, "registry_client_user"),
+        ({"registry_client_auth": "anonymous", "registry_client_robot": "build"}, None),
+    ],
+)
+def test_no_host_pulls_with_the_credentials_of_another(clusterctl, ansible, listing, capsys, of_one, named):
+    """Roles keep one file of credentials; that of the first host would be on all."""
+    variables = listing["_meta"]["hostvars"]
+    for host in variables.values():
+        host |= {"registry_client_auth": "robot", "registry_client_robot": "nodes"}
+    variables["gpu02"] |= of_one
+    assert clusterctl("apply", "--yes") == (2 if named else 0)
+    said = capsys.readouterr().err
+    if named:
+        assert ansible.requests == []
+        assert f"gpu02 and gpu01 differ in {named}: all hosts pull as the same user" in said
