@@ -11,13 +11,13 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
 from clustercheck.checks.support import seeding, seeding_figures
+from clustercheck.checks.support.gpu_times import among_gpus
 from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
-from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.model import Direction, Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.plain_text import shortened
 from clustercheck.parse.reading import CannotReadError, is_number
 
@@ -146,37 +146,25 @@ def _backends_of(ranks: tuple[RankOutcome, ...]) -> set[str]:
 
 
 def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str, job: str) -> Figure:
-    slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
+    def read_s(rank: RankOutcome) -> float:
+        return float(_case(rank, model)[key])
+
+    slowest = max(mine, key=read_s)
     nccl = _backend(evidence, mine, job) == "nccl"
     percentile = key.removesuffix("_s")
     # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
     counts = nccl and key == "p50_s"
     return Figure(
         metric=f"{model}_{percentile}",
-        measured=float(_case(slowest, model)[key]) * 1000,
+        measured=read_s(slowest) * 1000,
         unit="ms",
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
         better=Direction.LOWER,
-        among=evidence.once(partial(_among, model=model, key=key, job=job), (job, model, key))
-        if counts
-        else None,
+        among=among_gpus(evidence, job, slowest.node, read_s, (model, key)) if counts else None,
         effect=effect("gpu") if counts else None,
         conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
     )
-
-
-def _among(evidence: Evidence, model: str, key: str, job: str) -> Limit | None:
-    """The middle of all ranks that can be read, from four on."""
-    times = []
-    for rank in outcome_of(evidence, job).ranks:
-        with suppress(CannotReadError):
-            times.append(float(_case(rank, model)[key]) * 1000)
-    group = peers.equals(times)
-    if group is None:
-        return None
-    tolerance = peers.tolerance(group, effect("gpu").least)
-    return Limit(group.median, f"the median of {group.count} GPUs", peers.METHOD, tolerance)
 
 
 def _on(node: str, how: Callable[[seeding.Raw], None]) -> seeding.Inject:

@@ -8,10 +8,10 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node
 from clustercheck.checks.support import seeding, seeding_figures
+from clustercheck.checks.support.gpu_times import among_gpus
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
-from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
@@ -39,7 +39,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError(f"no rank on {subject.node} reported its steps")
     answer, rank = max(read, key=lambda pair: float(pair[0]["median_s"]))
     nccl = answer["backend"] == "nccl"
-    among = evidence.once(_among) if nccl else None
+    among = among_gpus(evidence, JOB, str(subject.node), _median_s, "median") if nccl else None
     figures = (_median(answer, rank, among, nccl), _slowest(read, nccl))
     slow = among is not None and answer["median_s"] * 1000 > among.reference * (1 + among.tolerance)
     kept: dict[str, Any] = {"rank": rank.rank}
@@ -64,6 +64,10 @@ def _answer(rank: RankOutcome) -> Answer:
     if not whole or not (answer["unable"] or _is_trace(answer["trace"])):
         raise CannotReadError(f"rank {rank.rank} did not report its steps")
     return answer
+
+
+def _median_s(rank: RankOutcome) -> float:
+    return float(_answer(rank)["median_s"])
 
 
 def _is_trace(trace: Mapping[str, Any]) -> bool:
@@ -98,15 +102,6 @@ def _readable(evidence: Evidence) -> list[tuple[float, int]]:
 
 def _slowest_rank(evidence: Evidence) -> int:
     return max(_readable(evidence))[1]
-
-
-def _among(evidence: Evidence) -> Limit | None:
-    """All GPUs' middle, from four on."""
-    group = peers.equals([median * 1000 for median, _ in _readable(evidence)])
-    if group is None:
-        return None
-    tolerance = peers.tolerance(group, effect("gpu").least)
-    return Limit(group.median, f"the median of {group.count} GPUs", peers.METHOD, tolerance)
 
 
 def _median(answer: Answer, rank: RankOutcome, among: Limit | None, nccl: bool) -> Figure:

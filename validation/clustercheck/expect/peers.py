@@ -10,10 +10,15 @@ from the median than the least effect that counts. tests/unit/clustercheck/expec
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from statistics import median
+
+from clustercheck.expect.votes import count_votes
 
 LEAST_EQUALS = 4  # of three, the median absolute deviation says next to nothing
 NORMAL_MAD = 1.4826  # the MAD of normal noise is its sigma over this
@@ -53,6 +58,30 @@ def equals(values: Sequence[float]) -> Equals | None:
         return None
     middle = median(values)
     return Equals(len(values), middle, NORMAL_MAD * median(abs(value - middle) for value in values))
+
+
+def equals_of_nodes(nodes: Sequence[Sequence[float]]) -> Equals | None:
+    """The same of values of several nodes, each with one vote: how many values it has, a node may say itself.
+
+    They are as many as so many of equal weight would tell (Kish's effective sample size).
+    """
+    spread = sum((Fraction(1, len(values)) for values in nodes if values), Fraction())
+    count = int(sum(map(bool, nodes)) ** 2 / spread) if spread else 0
+    if count < LEAST_EQUALS:
+        return None
+    votes = count_votes(map(Counter, nodes)).items()
+    middle = _weighted_median(votes)
+    return Equals(count, middle, NORMAL_MAD * _weighted_median((abs(v - middle), vote) for v, vote in votes))
+
+
+def _weighted_median(values: Iterable[tuple[float, Fraction]]) -> float:
+    """Where half of the weight lies below; between two values if it does between them."""
+    ordered = sorted(values)
+    below = list(accumulate(weight for _, weight in ordered))
+    number = bisect_right(below, below[-1] / 2)
+    if number and 2 * below[number - 1] == below[-1]:
+        return (ordered[number - 1][0] + ordered[number][0]) / 2
+    return ordered[number][0]
 
 
 def cut_off(count: int) -> float:

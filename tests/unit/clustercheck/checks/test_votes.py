@@ -25,6 +25,11 @@ from clustercheck.samples.verdicts import all_reduce_verdict
 
 HONEST = "a" * 64
 OTHER = "f" * 64
+TIMED = {
+    "training-step": "step_trace",
+    "inference-latency": "inference",
+    "paddle-inference": "paddle_inference",
+}
 
 
 def with_ranks(parameters: dict[str, list[str]]) -> Evidence:
@@ -332,6 +337,28 @@ def test_which_sizes_the_node_with_most_ranks_names_changes_no_result(
     check = next(each for each in CHECKS if each.id == "all-reduce-bandwidth")
     (honest,), (lying,) = evaluate(check, group(lies=False)), evaluate(check, group(lies=True))
     assert lying.verdict is honest.verdict is (Verdict.PASS if slow == 1.0 else Verdict.FAIL)
+
+
+@pytest.mark.parametrize(("identity", "job"), TIMED.items())
+@pytest.mark.parametrize("counts", [(2, 2, 8), (8, 8, 56)])
+def test_a_node_with_more_ranks_than_all_others_does_not_say_how_long_a_step_takes(
+    identity: str, job: str, counts: tuple[int, ...]
+) -> None:
+    """More GPUs are declared of it, or its GPUs are split (MIG)."""
+    healthy = sample.healthy()
+    gpus = dict(zip(healthy.nodes, counts, strict=True))
+    like, ranks = healthy.jobs[job].ranks[0], list[RankOutcome]()
+    for node, count in gpus.items():
+        for gpu in range(count):
+            verdict = {**copy.deepcopy(dict(like.verdict or {})), "backend": "nccl"}
+            for timed in verdict.get("cases", [verdict]) if node == "gpu03" else ():
+                timed.update({key: 0.4 * timed[key] for key in ("median_s", "p50_s") if key in timed})
+            ranks.append(replace(like, rank=len(ranks), node=node, gpu=gpu, verdict=verdict))
+    nodes = tuple(replace(n, gpu_count=min(8, gpus[n.name]), profile="") for n in healthy.spec.nodes)
+    lying = replace(healthy, spec=replace(healthy.spec, nodes=nodes))
+    lying = seeding.with_job(lying, replace(healthy.jobs[job], ranks=tuple(ranks)))
+    check = next(each for each in CHECKS if each.id == identity)
+    assert {result.verdict for result in evaluate(check, lying)} == {Verdict.PASS}
 
 
 def test_where_no_backend_has_most_votes_the_launcher_says_which_it_was() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck.expect.peers import CUT_OFFS, LEAST_EQUALS, cut_off, equals, tolerance
+from clustercheck.expect.peers import CUT_OFFS, LEAST_EQUALS, cut_off, equals, equals_of_nodes, tolerance
 
 EFFECT = 0.05
 
@@ -70,6 +70,19 @@ def test_the_unit_does_not_matter(values: list[float], scale: float) -> None:
     group, scaled = equals(values), equals([value * scale for value in values])
     assert group is not None and scaled is not None
     assert tolerance(scaled, EFFECT) == pytest.approx(tolerance(group, EFFECT), rel=1e-6)
+
+
+@given(st.lists(st.lists(st.floats(0.1, 1e6), min_size=8, max_size=8), min_size=1, max_size=9))
+def test_of_nodes_with_equally_many_values_the_middle_is_that_of_all(nodes: list[list[float]]) -> None:
+    assert equals_of_nodes(nodes) == equals([value for values in nodes for value in values])
+
+
+def test_a_node_has_one_vote_however_many_values_it_has() -> None:
+    honest = [[1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0, 1.0]] * 2
+    lying = equals_of_nodes([*honest, [0.4] * 56])
+    assert lying is not None and lying.median == pytest.approx(1.0, abs=0.01)
+    assert lying.count == 33  # of equal weight: three nodes of eleven
+    assert equals_of_nodes([[1.0], [1.0] * 8]) is None and equals_of_nodes([[], []]) is None
 
 
 def test_every_number_of_equals_has_a_cut_off() -> None:

@@ -1,0 +1,43 @@
+"""How long the same takes on equal GPUs: what a job's time on one of them is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import partial
+
+from clustercheck.checks.support.job import outcome_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect import peers
+from clustercheck.expect.effects import effect
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Limit
+from clustercheck.parse.reading import CannotReadError
+
+
+def among_gpus(
+    evidence: Evidence, job: str, node: str, read_s: Callable[[RankOutcome], float], key: Hashable
+) -> Limit | None:
+    """The middle, in ms, of all GPUs that can be read on nodes of this one's kind, from four on.
+
+    With MIG a node says itself how many ranks it has: each node has one vote. ``key`` is of what ``read_s``
+    reads.
+    """
+    kind = evidence.kind(node)
+    return evidence.once(partial(_among, job=job, kind=kind, read_s=read_s), ("among", job, kind, key))
+
+
+def _among(
+    evidence: Evidence, job: str, kind: Hashable, read_s: Callable[[RankOutcome], float]
+) -> Limit | None:
+    times: list[list[float]] = []
+    for node, ranks in outcome_of(evidence, job).by_node.items():
+        times.append([])
+        for rank in ranks if evidence.kind(node) == kind else ():
+            with suppress(CannotReadError):
+                times[-1].append(1000 * read_s(rank))
+    group = peers.equals_of_nodes(times)
+    if group is None:
+        return None
+    count, tolerance = sum(map(len, times)), peers.tolerance(group, effect("gpu").least)
+    return Limit(group.median, f"the median of {count} GPUs", peers.METHOD, tolerance)
