@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,12 @@ HARBOR = {"registry_hostname": "harbor.lan", "registry_port": 443}
 ROBOT = {"registry_client_auth": "robot", "registry_client_robot": "nodes"}
 
 
-def checked(tmp_path: Path, variables: dict[str, Any], password_file: str = "") -> tuple[int, str]:
+def checked(
+    tmp_path: Path,
+    variables: dict[str, Any],
+    password_file: str = "",
+    hosts: dict[str, dict[str, Any]] = {"localhost": {}},  # noqa: B006 (it is not changed)
+) -> tuple[int, str]:
     """Exit code, and what the play said."""
     secrets = tmp_path / ".clusterctl/secrets"
     secrets.mkdir(parents=True)
@@ -30,7 +36,9 @@ def checked(tmp_path: Path, variables: dict[str, Any], password_file: str = "") 
     kept.close()
     vault.chmod(0o600)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    inventory = {"all": {"children": {"gpu_nodes": {"hosts": {"localhost": here}}}}}
+    inventory = {
+        "all": {"children": {"gpu_nodes": {"hosts": {name: {**here, **own} for name, own in hosts.items()}}}}
+    }
     (tmp_path / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
     play = [{"hosts": "gpu_nodes", "gather_facts": False, "roles": ["registry_client"]}]
     (tmp_path / "play.json").write_text(json.dumps(play), encoding="utf-8")
@@ -100,3 +108,24 @@ def test_what_cannot_be_is_refused_with_a_reason(
     code, said = checked(tmp_path, variables)
     assert code != 0
     assert because in " ".join(said.split())
+
+
+def test_no_host_is_given_the_account_of_another(tmp_path: Path) -> None:
+    both = {key: value for key, value in {**HARBOR, **ROBOT}.items() if key != "registry_client_robot"}
+    hosts = {"builder01": {"registry_client_robot": "nodes"}, "gpu01": {"registry_client_robot": "other"}}
+    code, said = checked(tmp_path, both, hosts=hosts)
+    assert code != 0
+    (host,) = re.findall(r"fatal: \[(\S+)\]", said)
+    assert host == "gpu01"
+    assert "The account for pulls is not the same on all hosts" in " ".join(said.split())
+    _, written = said.split("Write the credentials for Docker's client", 1)
+    assert "changed: [builder01]" in written.split("TASK")[0] and "gpu01" not in written.split("TASK")[0]
+
+
+def test_a_host_without_an_account_keeps_none_from_the_others(tmp_path: Path) -> None:
+    hosts = {"registry01": {"registry_client_auth": "anonymous"}, "gpu01": {}}
+    code, said = checked(tmp_path, {**HARBOR, "registry_client_robot": "nodes"}, hosts={
+        name: {"registry_client_auth": "robot", **own} for name, own in hosts.items()
+    })  # fmt: skip
+    assert code == 0, said[-3000:]
+    assert "changed: [gpu01 -> localhost]" in said
