@@ -29,6 +29,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_syste
 
 CONFIGURATION = "etc/dnf/dnf.conf"
 REPOSITORIES = "etc/yum.repos.d"
+CACHE = "/var/cache/dnf"
 OURS = {
     "best": "True",  # what was asked for, or an error
     "clean_requirements_on_remove": "False",  # nothing goes that was not named
@@ -54,11 +55,7 @@ def configuration(proxies: Proxies, root: Path = Path("/"), view: Path | None = 
 
     `view` is a directory with repositories that are not configured yet.
     """
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string(read_text(root / CONFIGURATION))
-    if not parser.has_section("main"):
-        parser.add_section("main")
+    parser = _configured(root)
     main = parser["main"]
     main.update(OURS)
     proxy = proxies.https or proxies.http
@@ -69,6 +66,21 @@ def configuration(proxies: Proxies, root: Path = Path("/"), view: Path | None = 
     stream = io.StringIO()
     parser.write(stream)
     return stream.getvalue()
+
+
+def caches(name: str, root: Path = Path("/")) -> list[Path]:
+    """Where dnf keeps what it has read of a repository, and the keys of those who sign its index."""
+    directory = _configured(root)["main"].get("cachedir", CACHE)
+    return list((root / directory.lstrip("/")).glob(f"{name}-{'[0-9a-f]' * 16}"))
+
+
+def _configured(root: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(read_text(root / CONFIGURATION))
+    if not parser.has_section("main"):
+        parser.add_section("main")
+    return parser
 
 
 def direct(proxies: Proxies, root: Path = Path("/")) -> str:

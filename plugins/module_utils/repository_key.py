@@ -157,6 +157,14 @@ def holds_pinned_keys_alone(file: Path, pinned: set[str]) -> bool:
         return False
 
 
+def dropped_keys(file: Path, pinned: set[str]) -> set[str]:
+    """The keys in a key file on this host that were pinned when it was written, and are no more."""
+    try:
+        return set(fingerprints(file.read_bytes())) - pinned
+    except (OSError, UnusableKeyError):
+        return set()
+
+
 def usable_key(module: AnsibleModule, proxies: Proxies, pinned: set[str]) -> bytes | None:
     """The repository's key, compared; None in check mode where it cannot be read yet."""
     if module.check_mode:

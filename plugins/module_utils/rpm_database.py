@@ -16,6 +16,8 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.version_locks i
 DATABASES = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 # Between the bars of the format stands what is printed if there is an epoch.
 QUERY = ["rpm", "-qa", "--qf", r"%{NAME}|%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}|%{ARCH}\n"]
+# The keys that RPM verifies packages with, whatever repository they come from, are packages to it.
+KEY_QUERY = ["rpm", "-qa", "gpg-pubkey", "--qf", r"%{NAME}-%{VERSION}-%{RELEASE}\n"]
 # A package's name, or its version with epoch and release: all that RPM allows in them.
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~^:-]*")
 # Several versions of these are installed side by side.
@@ -54,6 +56,14 @@ def parse_rpms(output: str) -> list[Rpm]:
 def installed_rpms(run: RunFull) -> list[Rpm]:
     """Every installed package; empty where there is no rpm."""
     return parse_rpms(run(QUERY)[1])
+
+
+def public_keys(run: RunFull) -> dict[str, bytes]:
+    """The keys that RPM knows, in ASCII armour, by the name that RPM has them under."""
+    names = run(KEY_QUERY)[1].split()
+    return {
+        name: run(["rpm", "-q", name, "--qf", "%{DESCRIPTION}"])[1].encode(errors="replace") for name in names
+    }
 
 
 def by_key(rpms: Iterable[Rpm]) -> dict[str, str]:

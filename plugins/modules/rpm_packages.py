@@ -147,7 +147,8 @@ class DnfPackages:
                 _, out, err = install(run, Transaction(wanted))
                 output = f"{err}\n{out}"
             after, _ = rpm_packages(run, ROOT)
-        if complaint or any(name not in after for name in asked):
+        is_unchanged = bool(outcome.changes) and after == installed
+        if complaint or is_unchanged or any(name not in after for name in asked):
             self._fail(list(asked.values()), output)
         self._lock([name for name in our_holds() & held if name in after])
         return outcome.changes

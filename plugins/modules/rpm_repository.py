@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -13,6 +15,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import 
     REPOSITORIES,
     UNREAD,
     address_options,
+    caches,
     dnf_runner,
     explain,
     find_repository,
@@ -22,11 +25,17 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.dnf_run import 
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import (
+    UnusableKeyError,
+    fingerprints,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.repository_key import (
+    dropped_keys,
     holds_pinned_keys_alone,
     pinned_fingerprints,
     usable_key,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import public_keys
 
 DOCUMENTATION = r"""
 module: rpm_repository
@@ -36,6 +45,7 @@ description:
   - A repository with the same address that is enabled already is adopted and left as it is, with its key.
     Ours goes.
   - A key file is refused unless every key in it is one of I(key_fingerprints), in check mode too.
+  - A key that an earlier file had and that is none of them now is taken from RPM and dnf.
   - Check mode and diff are supported.
 options:
   name: {description: Names the files., type: str, required: true}
@@ -123,6 +133,24 @@ def unreadable(module: AnsibleModule, name: str) -> str:
     return (explain(error or output) or f"dnf ended with {code}") if failed else ""
 
 
+def forget_keys(module: AnsibleModule, name: str, dropped: set[str]) -> None:
+    """Takes keys from RPM, which verifies the packages of all repositories with any, and from dnf."""
+    named = []
+    for package, key in public_keys(module.run_command).items():
+        with suppress(UnusableKeyError):  # none that was pinned
+            named += [package] if dropped & set(fingerprints(key)) else []
+    if named:
+        code, output, error = module.run_command(["rpm", "-e", "--allmatches", *named])
+        if code != 0:
+            module.fail_json(
+                msg=f"RPM keeps {', '.join(named)}, which may sign for the repository no longer: "
+                f"{(error or output).strip()}. Nothing was written.",
+            )
+    for cache in caches(f"clusterctl-{name}", ROOT):
+        if (cache / "pubring").is_dir():
+            shutil.rmtree(cache / "pubring")
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
@@ -155,6 +183,8 @@ def main() -> None:
         file.unlink(missing_ok=True)
         module.exit_json(**result)
     if key is not None:
+        if dropped := dropped_keys(key_file, pinned):
+            forget_keys(module, name, dropped)
         replace_file(key_file, key, 0o644)
     # dnf reads it as root; a password of the repository or of a proxy is nobody else's to read.
     replace_file(file, wanted, 0o644 if mask_repository(wanted) == wanted else 0o600)

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import package_task
+from ansible_collections.clusterctl.cluster.plugins.module_utils import (
+    openpgp_keys,
+    package_task,
+    rpm_database,
+)
 from ansible_collections.clusterctl.cluster.plugins.modules import rpm_packages, rpm_repository
 from tests.support import rpm_archive
 from tests.support.played_module import PlayedModule, result_of
@@ -146,6 +150,39 @@ def test_a_repository_is_written_with_its_pinned_key_and_read(
     file.write_text(file.read_text() + "# changed by hand\n")
     unsigned = node.call(rpm_repository, **wanted)
     assert (unsigned.get("code"), file.exists()) == ("packages.source-down", False)
+
+
+@pytest.mark.parametrize("signed", ["packages", "index"])
+def test_a_key_that_is_pinned_no_more_signs_nothing(
+    node: Node, repository: Path, tmp_path: Path, signed: str
+) -> None:
+    """RPM and dnf keep what they have imported; a mirror may have a key that leaked."""
+    (node.host.root / "etc/yum.repos.d/site0.repo").unlink()
+    leaked, fresh = signing.ensure(repository.parent / "key"), signing.ensure(tmp_path / "fresh")
+    of_the_site = signing.ensure(tmp_path / "site")
+    assert node.host.run(["rpm", "--import", str(of_the_site.armored)])[0] == 0
+
+    def declared(key: signing.SigningKey, url: str) -> dict[str, Any]:
+        fingerprints = [signing.fingerprint(key)]
+        return {"name": "toolkit", "url": url, "key_url": f"file://{key.armored}", "signed": signed,
+                "packages": [], "key_fingerprints": fingerprints}  # fmt: skip
+
+    def known() -> set[str]:
+        keys = rpm_database.public_keys(node.host.run).values()
+        return {one for key in keys for one in openpgp_keys.fingerprints(key)}
+
+    url = f"file://{repository}"
+    assert node.call(rpm_repository, **declared(leaked, url))["changed"] is True
+    assert node.packages(*TOOLKIT, version="1.17.8", hold=False)["changed"] is True
+    assert (signing.fingerprint(leaked) in known()) is (signed == "packages")
+    rotated = node.call(rpm_repository, **declared(fresh, url))
+    assert known() == {signing.fingerprint(of_the_site)}
+    if signed == "index":
+        assert rotated["code"] == "packages.source-down"
+    else:
+        assert rotated["changed"] is True
+        assert "GPG check FAILED" in node.packages(*TOOLKIT, version="1.18.1", hold=False)["msg"]
+    assert node.host.rpms()[TOOLKIT[0]] == "1.17.8-1"
 
 
 def test_a_repository_that_is_there_already_is_adopted(node: Node, repository: Path, tmp_path: Path) -> None:
