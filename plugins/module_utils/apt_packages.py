@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 
+# All that Debian allows in a version; apt takes others for patterns.
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:-]*")
 # A change of one package: (before, after); before is empty for an install, after for a removal.
 Change = tuple[str, str]
 
@@ -20,11 +22,14 @@ def upstream(version: str) -> str:
 
 
 def parse_madison(output: str, source: str = "") -> dict[str, list[str]]:
-    """Versions by package from `apt-cache madison`, newest first; `source`: only those from this URL."""
+    """Versions by package from `apt-cache madison`, newest first; `source`: only those from this URL.
+
+    What is no version is left out: the index of a source that is not configured yet is not verified.
+    """
     offered: dict[str, list[str]] = {}
     for line in output.splitlines():
         fields = [field.strip() for field in line.split("|")]
-        if len(fields) != 3 or fields[2].endswith("Sources"):
+        if len(fields) != 3 or fields[2].endswith("Sources") or not VERSION.fullmatch(fields[1]):
             continue
         if fields[2].startswith(source) and fields[1] not in offered.get(fields[0], []):
             offered.setdefault(fields[0], []).append(fields[1])

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import mask_done, proxies_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import MASK, mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import MASK, mask_urls, without_login
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
 from ansible_collections.clusterctl.cluster.plugins.module_utils.rpm_database import has_rpm
 from ansible_collections.clusterctl.cluster.plugins.module_utils.supported_systems import (
@@ -146,8 +146,7 @@ def address_options(url: str) -> dict[str, str]:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not USER.fullmatch(user) or not PASSWORD.fullmatch(password):
         return {"baseurl": url}
-    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return {"baseurl": address, "username": user, **({"password": password} if password else {})}
+    return {"baseurl": without_login(url), "username": user, **({"password": password} if password else {})}
 
 
 def mask_repository(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
 # Quotes may stand in a password as they are (RFC 3986); what follows another address in the same word is
@@ -35,6 +35,12 @@ SECRET_KEY = re.compile(r"token|passw|secret|credential", re.IGNORECASE)
 def mask_urls(text: str) -> str:
     """The text with the user and password of every URL in it masked."""
     return USERINFO.sub(rf"\1{MASK}@", text)
+
+
+def without_login(url: str) -> str:
+    """An address without its user and password, as apt prints it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def secret_forms(secret: str, user: str = "") -> frozenset[str]:

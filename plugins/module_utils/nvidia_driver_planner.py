@@ -204,7 +204,8 @@ def _version(anchor: list[str], prebuilt: str, request: Request, facts: Facts, p
         version = upstream(facts.installed.get(name, ""))
         if _in_branch(version, request.branch) and fits(prebuilt, version, facts.kernels, facts):
             return version
-    offered = {upstream(v) for name in anchor for v in facts.available.get(name, [])}
+    named = {v for name in anchor for v in facts.available.get(name, [])}
+    offered = {upstream(v) for v in named if has_driver_version(v)}
     of_branch = sorted((v for v in offered if _in_branch(v, request.branch)), key=version_key)
     if not of_branch:
         _not_offered(plan, anchor, f"branch {request.branch}", facts, request)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import upstream
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import VERSION, upstream
 
 NAME = "linux-modules-nvidia-"
 KERNEL = re.compile(r"(?<=-)\d+\.\d+\.\d+-\d+-[a-z0-9-]+")
@@ -52,7 +52,7 @@ def parse_builds(text: str) -> Builds:
     found: Builds = {}
     for fields in stanzas(text):
         name, depends = fields.get("Package", ""), fields.get("Depends", "")
-        if not name.startswith(NAME) or "Version" not in fields:
+        if not name.startswith(NAME) or not VERSION.fullmatch(fields.get("Version", "")):
             continue
         driver = PROVIDED.search(fields.get("Provides", "")) or NEEDED.search(depends)
         kernel = KERNEL.search(name) or KERNEL.search(depends)

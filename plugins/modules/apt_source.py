@@ -20,7 +20,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     proxy_configuration,
     source_stanza,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, without_login
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import is_armored
 from ansible_collections.clusterctl.cluster.plugins.module_utils.repository_key import (
@@ -162,7 +162,7 @@ def main() -> None:
         proxy_file.unlink(missing_ok=True)
     with runner(module) as run:
         code, output, error = update(run, ["-o", "Acquire::Retries=3"])
-    unread = f"Failed to fetch {params['url'].rstrip('/')}" in error + output
+    unread = f"Failed to fetch {without_login(params['url']).rstrip('/')}" in error + output
     if code != 0 or unread:
         if source_differs:
             source.unlink(missing_ok=True)  # so that the next run tries again

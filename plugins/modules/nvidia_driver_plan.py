@@ -27,7 +27,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_plan imp
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_prebuilt import prebuilt_names
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
-from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, without_login
 from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import make_plan
 from ansible_collections.clusterctl.cluster.plugins.module_utils.prebuilt_modules import (
     NAME,
@@ -192,7 +192,8 @@ def offered(
     module: AnsibleModule, names: list[str], options: list[str]
 ) -> tuple[dict[str, list[str]], Builds]:
     """Versions that apt knows, from NVIDIA's repository alone where that is the source; prebuilt modules."""
-    source = module.params["repository_url"].rstrip("/") if module.params["source"] == "cuda" else ""
+    is_cuda = module.params["source"] == "cuda"
+    source = without_login(module.params["repository_url"]).rstrip("/") if is_cuda else ""
     _, output, _ = module.run_command(["apt-cache", *options, "madison", *names])
     versions = parse_madison(output, source)
     prebuilt = [name for name in versions if name.startswith(NAME)]

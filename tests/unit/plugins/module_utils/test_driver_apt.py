@@ -22,7 +22,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
     proxy_configuration,
     source_stanza,
 )
-from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_packages
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_packages, nvidia_driver_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tree import ROOT
@@ -53,6 +53,22 @@ def test_madison_is_read_for_one_source_alone() -> None:
     )
     assert parse_madison(printed, "http://depot/") == {"nvidia-open-580": ["580.105.08-1", "580.95.05-1"]}
     assert parse_madison(printed)["libcuda1"] == ["535.309.01-1~deb12u1"]
+
+
+@pytest.mark.parametrize("version", ["580.*-1", "580.105.08-1 x", "?version(580)", "/tmp/x.deb", ""])
+def test_what_is_no_version_is_not_offered(version: str) -> None:
+    """The index of a source that is not configured yet is anybody's; apt takes these for patterns."""
+    assert parse_madison(f" nvidia-open-580 | {version} | http://depot/cuda/  Packages\n") == {}
+
+
+def test_a_source_with_a_login_is_known_by_what_apt_prints_of_it() -> None:
+    printed = " nvidia-open-580 | 580.105.08-1 | http://depot/cuda  Packages\n"
+    module = SimpleNamespace(
+        params={"repository_url": "http://ops:secret@depot/cuda/", "source": "cuda"},
+        run_command=lambda _: (0, printed, ""),
+    )
+    versions, _ = nvidia_driver_plan.offered(module, ["nvidia-open-580"], [])
+    assert versions == {"nvidia-open-580": ["580.105.08-1"]}
 
 
 def test_a_simulation_is_read_with_installs_upgrades_and_removals() -> None:

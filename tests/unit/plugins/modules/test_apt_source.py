@@ -153,6 +153,18 @@ def test_a_key_file_without_end_and_one_that_is_cut_off_are_refused(node: Node) 
     assert node.files() == {}
 
 
+@pytest.mark.parametrize("login", ["", "ops:secret@"])
+def test_a_source_that_apt_cannot_read_is_a_failure(
+    node: Node, monkeypatch: pytest.MonkeyPatch, login: str
+) -> None:
+    """apt ends with 0 where it reaches nobody, and prints no user and password."""
+    said = "W: Failed to fetch https://mirror.lan/debian/dists/bookworm/InRelease  Could not connect\n"
+    monkeypatch.setattr(node, "run_command", lambda *_, **__: (0, "", said))
+    result = node.play(ARMORED, FINGERPRINT, url=f"https://{login}mirror.lan/debian")
+    assert result["code"] == "packages.source-down"
+    assert "clusterctl-docker.sources" not in node.files()
+
+
 def test_a_source_of_the_operators_takes_the_place_of_ours(node: Node) -> None:
     assert node.play(ARMORED, FINGERPRINT)["changed"]
     theirs = node.root / "etc/apt/sources.list.d/docker.list"
