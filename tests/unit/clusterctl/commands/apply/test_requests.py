@@ -122,7 +122,7 @@ def test_preflight_alone_is_preflight_alone(clusterctl, ansible, words):
 
 
 @pytest.mark.parametrize(
-    ("of_one", "named"),
+    "case",
     [
         ({"registry_client_robot": "build"}, "registry_client_robot"),
         ({"registry_client_address": "other.example.org:443"}, "registry_client_address"),
@@ -130,8 +130,9 @@ def test_preflight_alone_is_preflight_alone(clusterctl, ansible, words):
         ({"registry_client_auth": "anonymous", "registry_client_robot": "build"}, None),
     ],
 )
-def test_no_host_pulls_with_the_credentials_of_another(clusterctl, ansible, listing, capsys, of_one, named):
+def test_no_host_pulls_with_the_credentials_of_another(clusterctl, ansible, listing, capsys, case):
     """Roles keep one file of credentials; that of the first host would be on all."""
+    of_one, named = case
     variables = listing["_meta"]["hostvars"]
     for host in variables.values():
         host |= {"registry_client_auth": "robot", "registry_client_robot": "nodes"}
