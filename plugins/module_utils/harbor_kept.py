@@ -150,15 +150,27 @@ def write_file(backup: Path, name: str, content: Iterable[bytes]) -> None:
 
 def read_files(backup: Path) -> Iterator[Kept]:
     """The list of what was kept, one by one. Raises OSError or ValueError where it cannot be read, or has a
-    path that leads elsewhere: whoever can write where backups lie can write their lists, too."""
+    path that leads elsewhere or stands twice: whoever can write where backups lie can write their lists."""
     size = 0
+    last: list[tuple[int, str]] = []
     with open_below(backup, FILES) as stream:
         while line := stream.readline(MAX_LINE_BYTES + 1):
             size += len(line)
             if len(line) > MAX_LINE_BYTES or size > MAX_FILES_BYTES:
                 limits = f"{MAX_FILES_BYTES} bytes, or a line of more than {MAX_LINE_BYTES}"
                 raise ValueError(f"{FILES} has more than {limits}")
-            yield _read_kept(_parsed(line.decode()))
+            one = _read_kept(_parsed(line.decode()))
+            place = _place_in_walk(one.path)
+            if place <= last:
+                raise ValueError(f"{FILES} has {one.path} twice, or not in the order of a backup")
+            last = place
+            yield one
+
+
+def _place_in_walk(path: str) -> list[tuple[int, str]]:
+    """By what `files_of` sorts: in a directory files come before directories."""
+    first, *above, name = path.split("/")
+    return [(KEPT.index(first), ""), *((1, one) for one in above), (0, name)]
 
 
 def _read(backup: Path, name: str, max_bytes: int) -> str:

@@ -590,3 +590,27 @@ def test_what_comes_back_is_for_no_more_eyes_than_what_an_installation_makes(
     restored.chmod(0o777)
     with pytest.raises(PermissionError, match="may be written by others than root"):
         harbor_copy.put_back(volume.root / "b", restored)
+
+
+def test_a_list_in_which_a_file_stands_twice_is_refused(volume: Volume) -> None:
+    """Each time it would be read and written once more, and a list has millions of lines."""
+    names = [
+        "registry/a/b/c",
+        "registry/a/b.c",
+        "registry/a/b",
+        "registry/a",
+        "ca_download/ca.crt",
+        "registry/é/~",
+    ]
+    names += ["registry/a-b/c", "registry/B/c"]
+    for name in dict.fromkeys(names):
+        if not (volume.data / name).is_dir():
+            volume.data.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+            (volume.data / name).write_bytes(b"x")
+    copied = volume.copy("b")
+    assert [one.path for one in kept.read_files(volume.root / "b")] == list(copied)
+    files = [one.kept for one in copied.values()]
+    for wrong in ([*files, files[-1]], [files[0], *files], [*files[1:], files[0]]):
+        kept.write_files(volume.root / "b", wrong)
+        with pytest.raises(ValueError, match="twice, or not in the order"):
+            list(kept.read_files(volume.root / "b"))
