@@ -1,8 +1,8 @@
 """Connects ranks without a framework: they exchange values over TCP and start the first rank's commands.
 
 Shipped to the node with rank.py: stdlib only. Each two ranks have a key that no other rank has, in a file
-that only root reads; until a peer proves that it knows theirs, it is a stranger. What a peer says is its
-word: whoever uses it checks it.
+that only root reads; until a peer proves that it knows theirs, it is a stranger, whether it comes or listens.
+What a peer says is its word: whoever uses it checks it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ STRANGERS = 256  # who may prove themselves at a time
 MAX_SAID, READ = 4 * 1024, 64 * 1024  # bytes that are printed of what a command prints, and read at a time
 RETRY_S = 0.2  # no event shows when a starting peer listens
 NONCE = re.compile(r"[0-9a-f]{32}")
+COMES, LISTENS = "comes", "listens"  # the two ends of a connection
 # By each other rank: the key that it and this rank alone have.
 KEYS_FILE = "keys.json"
 
@@ -115,6 +116,10 @@ class Connection:
         self._socket.settimeout(None)
         return self._socket
 
+    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """This end's address, and the other's. Raises OSError."""
+        return self._socket.getsockname(), self._socket.getpeername()
+
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
@@ -128,9 +133,17 @@ def read_line(line: bytes) -> Any:
     return value
 
 
-def sign(key: str, nonce: str, what: str) -> str:
-    """The proof of knowing the key, for a nonce."""
-    return hmac.new(key.encode(), f"{nonce} {what}".encode(), hashlib.sha256).hexdigest()
+def sign(key: str, role: str, at: tuple[str, int], nonces: tuple[str, str], what: str) -> str:
+    """The proof of knowing the key, by one end of a connection to the listener ``at`` an address.
+
+    It serves for nothing else: not for the other end, or for another listener that has the same key.
+    """
+    return hmac.new(key.encode(), json.dumps([role, at, nonces, what]).encode(), hashlib.sha256).hexdigest()
+
+
+def is_proof(said: Any, proof: str) -> bool:
+    """Whether a stranger says that; takes the same time for all that it may say."""
+    return hmac.compare_digest(str(said).encode(), proof.encode())
 
 
 def read_keys(directory: Path) -> dict[str, str]:
@@ -149,15 +162,16 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def connect(address: str, port: int, key: str, what: str, limit_s: float | None = None) -> Connection:
-    """A connection to the listener there, as soon as it lets this one in. Raises MeetingError."""
+    """A connection to the listener there, as soon as it lets this one in and proves that it has the key, too.
+
+    Raises MeetingError.
+    """
     end = time.monotonic() + (CONNECT_S if limit_s is None else limit_s)
     while True:
         line = None
         try:
             line = Connection(socket.create_connection((address, port), timeout=TICK_S))
-            nonce = _read_nonce(line.receive(max(TICK_S, end - time.monotonic())))
-            line.send({"what": what, "proof": sign(key, nonce, what)})
-            line.receive(max(TICK_S, end - time.monotonic()))
+            _prove_each_other(line, key, what, end)
         except (OSError, MeetingError) as error:
             if line is not None:
                 line.close()
@@ -166,6 +180,16 @@ def connect(address: str, port: int, key: str, what: str, limit_s: float | None 
             time.sleep(RETRY_S)
         else:
             return line
+
+
+def _prove_each_other(line: Connection, key: str, what: str, end: float) -> None:
+    """Say what this end comes for, prove it, and require the same of who listens. Raises MeetingError."""
+    nonce = _read_nonce(line.receive(max(TICK_S, end - time.monotonic())))
+    nonces, at = (nonce, secrets.token_hex(16)), line.ends()[1]
+    line.send({"what": what, "nonce": nonces[1], "proof": sign(key, COMES, at, nonces, what)})
+    answer = line.receive(max(TICK_S, end - time.monotonic()))
+    if not is_proof(answer, sign(key, LISTENS, at, nonces, what)):
+        raise MeetingError("who listens there is no peer")
 
 
 def _read_nonce(message: Any) -> str:
@@ -223,20 +247,18 @@ class Door:
         what = None
         with suppress(MeetingError, OSError, AttributeError, ValueError):
             line.send(nonce)
-            request = line.receive(TICK_S)
-            asked = str(request.get("what"))
+            request, at = line.receive(TICK_S), line.ends()[0]
+            asked, nonces = str(request.get("what")), (nonce, _read_nonce(request.get("nonce")))
             key = self._key_of(asked)
-            if key is not None and hmac.compare_digest(
-                str(request.get("proof")).encode(), sign(key, nonce, asked).encode()
-            ):
-                what = asked
+            if key is not None and is_proof(request.get("proof"), sign(key, COMES, at, nonces, asked)):
+                what, answer = asked, sign(key, LISTENS, at, nonces, asked)
         with self._lock:  # so they come in in the order in which they hear that they may
             is_here = connection in self._strangers
             self._strangers.pop(connection, None)
             if what is not None and is_here:
                 line.most = MAX_VALUE
                 with suppress(OSError):
-                    line.send("come in")
+                    line.send(answer)
                     self._let_in.put((line, what))
                 return
         line.close()

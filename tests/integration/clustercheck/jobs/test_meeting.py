@@ -268,6 +268,51 @@ def test_whatever_a_listener_asks_for_is_a_peers_error(nonce: bytes, monkeypatch
         asked.result(60)
 
 
+def relay(listener: socket.socket, there: tuple[str, int], answers: list[bytes]) -> None:
+    """A stranger who passes on what a rank that comes here says, and what is answered there."""
+    connection, _ = listener.accept()
+    with connection, socket.create_connection(there) as other, contextlib.suppress(OSError):
+        for one, another in ((other, connection), (connection, other), (other, connection)):
+            one.settimeout(20)
+            answers.append(one.recv(meeting.READ))
+            another.sendall(answers[-1])
+
+
+@pytest.mark.parametrize("answer", [b'"come in"\n"all are here"\n"x"\n"x"\n"x"\n', b"null\n", b"[]\n", b""])
+def test_who_listens_without_the_key_is_no_peer(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
+    with contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def lie() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b'"' + b"0" * 32 + b'"\n')
+                connection.recv(1024)
+                connection.sendall(answer)
+
+        lied = pool.submit(lie)
+        with pytest.raises(meeting.MeetingError, match="cannot be reached"):
+            meeting.Meeting(1, 3, listener.getsockname(), {"0": "s3cret", "2": "of rank 2"})
+        lied.result(60)
+
+
+def test_what_one_listener_is_proved_lets_nobody_in_at_another() -> None:
+    """Between two ranks both listen, with one key."""
+    door, port = lone_door()
+    answers: list[bytes] = []
+    with (
+        contextlib.closing(door),
+        contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        relayed = pool.submit(relay, listener, (ADDRESSES[0], port), answers)
+        with pytest.raises(meeting.MeetingError, match="cannot be reached"):
+            meeting.connect(ADDRESSES[0], listener.getsockname()[1], "s3cret", "1", 0)
+        relayed.result(60)
+        assert door.next(0) is None
+    assert b"proof" in answers[1] and answers[2:] == [b""]
+
+
 def test_a_closed_door_leaves_its_port() -> None:
     door, port = lone_door()
     door.close()
