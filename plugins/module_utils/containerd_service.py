@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +145,26 @@ def _refuse_beside_a_kubelet(module: AnsibleModule, containerd: Containerd) -> N
     )
 
 
+def changed_lines(before: str, after: str) -> tuple[str, str]:
+    """The lines that go and those that come: others may have passwords, and are nobody's to read in a log."""
+    old, new = before.splitlines(), after.splitlines()
+    changes = [
+        one for one in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if one[0] != "equal"
+    ]
+    return (
+        "".join(f"{line}\n" for _, start, end, _, _ in changes for line in old[start:end]),
+        "".join(f"{line}\n" for _, _, _, start, end in changes for line in new[start:end]),
+    )
+
+
 def put_configuration(
     module: AnsibleModule, containerd: Containerd, before: str, after: str, result: dict[str, Any]
 ) -> None:
     """Write a configuration that containerd has accepted, with a copy of the one before; fills `result`."""
     result["files"].append(str(containerd.path))
     header = {"before_header": str(containerd.path), "after_header": str(containerd.path)}
-    result["diff"].append({**header, "before": mask_urls(before), "after": mask_urls(after)})
+    lost, new = changed_lines(before, after)
+    result["diff"].append({**header, "before": mask_urls(lost), "after": mask_urls(new)})
     if not module.check_mode:
         if before:
             keep_copy(containerd.path)
