@@ -12,6 +12,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import package_
 from ansible_collections.clusterctl.cluster.plugins.modules import debian_packages as module
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.limited import without_limit
 from tests.support.played_module import PlayedModule, result_of
 
 STATUS = (
@@ -100,6 +101,7 @@ class Dpkg(PlayedModule):
         self.sources: list[str] = []
 
     def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
+        argv = without_limit(argv)
         if argv[0] == "dpkg-query":
             known = [name for name in argv[4:] if name in self.packages]
             wants = {name: "hold" if self.packages[name][1] else "install" for name in known}
