@@ -131,6 +131,10 @@ def test_a_number_that_could_not_be_returned_to_harbor_is_no_answer(
         return Answer(given.status, json.dumps(changed).replace('"here"', number), given.headers)
 
     twisted(twist)
+    if path == "immutabletagrules":  # of one project, which is said alone
+        found = applied(harbor.url, tmp_path, raw).plan
+        assert any("a number in it is not finite" in one.why for one in found.remarks if one.blocks)
+        return
     for command in (applied, rotated):
         with pytest.raises(ClusterctlError, match="a number in it is not finite") as refused:
             command(harbor.url, tmp_path, raw)
@@ -202,12 +206,76 @@ def test_what_a_plan_keeps_is_bounded_together(
 
     twisted(twist)
     monkeypatch.setattr(client, "KEPT_VALUES", 4000)
-    with pytest.raises(ClusterctlError, match="4000 values in all"):
-        plan_of(harbor, tmp_path, raw)
+    monkeypatch.setattr(client, "SHARES", 1)
+    found = plan_of(harbor, tmp_path, raw)
+    assert found.exit_code == 1
+    unread = [one.why for one in found.remarks if "cannot be read, and nothing in it" in one.why]
+    assert 0 < len(unread) < 5
+    assert any("4000 values" in why for why in unread)
     with site_of(harbor.url, tmp_path) as site:
         # Lists that are not kept are bounded each.
         for _ in range(5):
             assert site.client.every("rules", "/projects/p1/immutabletagrules", answers.ImmutableRuleAnswer)
+
+
+def endless_list(of: str) -> Callable[[Asked, Answer], Answer]:
+    """A list that has another hundred each time."""
+    numbers = itertools.count(10**6)
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        if asked.method != "GET" or of not in asked.target or "page=" not in asked.target:
+            return given
+        shape = (
+            {"project_id": 0, "creation_time": "2026-01-01T00:00:00Z"}
+            if "Project" not in of
+            else {"level": "project"}
+        )
+        page = [
+            {**shape, "id": n, "project_id": n, "name": f"robot$eve+{n}"}
+            for n in itertools.islice(numbers, 100)
+        ]
+        return Answer(given.status, page, {**given.headers, "X-Total-Count": "999999999"})
+
+    return twist
+
+
+def two_projects(**of_second: Any) -> dict[str, Any]:
+    return {
+        "registry_projects": [{"name": "eves"}, {"name": "honest", **of_second}],
+        "registry_robots": [
+            {"name": name, "project": of, "permissions": [{"namespace": of, "access": ["repository:pull"]}]}
+            for name, of in (("a", "eves"), ("b", "honest"))
+        ],
+    }
+
+
+def test_what_one_project_has_too_much_of_is_said_of_it_alone(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    applied(harbor.url, tmp_path, two_projects())
+    with site_of(harbor.url, tmp_path) as site:
+        number = next(
+            p["project_id"]
+            for p in site.client.every("p", "/projects", answers.ProjectAnswer, "name")
+            if p["name"] == "eves"
+        )
+    twisted(endless_list(f"ProjectID%3D{number}&"))
+    found = plan_of(harbor, tmp_path, two_projects(public=True))
+    assert [(c.kind, c.name) for c in found.changes] == [("project", "honest")]
+    told = {(one.kind, one.name): one.why for one in found.remarks if one.blocks}
+    assert set(told) == {("project", "eves"), ("robot", "eves+a")}
+    assert "the list has no end: 20000 were read" in told["project", "eves"]
+
+
+def test_where_there_are_too_many_projects_the_declared_ones_are_looked_at(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    applied(harbor.url, tmp_path, two_projects())
+    twisted(endless_list("/projects?"))
+    found = plan_of(harbor, tmp_path, two_projects(public=True))
+    assert [(c.kind, c.name) for c in found.changes] == [("project", "honest")]
+    (told,) = [one for one in found.remarks if one.name == "all"]
+    assert "cannot be listed: the list has no end" in told.why
 
 
 def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:

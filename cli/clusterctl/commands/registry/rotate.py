@@ -87,8 +87,16 @@ def _look(site: Site, declared: Iterable[Robot]) -> dict[str, Found]:
     """The robots as Harbor has them. Raises ClusterctlError where one is not there yet."""
     chosen = tuple(declared)
     with site.client.keeping():
-        projects.look(site, ())
+        projects.look(site, (), [one.project for one in chosen if one.project])
         there = robots.look(site, chosen, ())
+    for project, why in site.unread.items():
+        raise ClusterctlError(
+            f"the project {project} cannot be read: {site.public(why)}",
+            code="registry.api-refused",
+            where=site.client.access.url,
+            hint="Name the robots that are to have a new secret, without those of this project.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
     missing = [one.key for one in chosen if one.key not in there]
     if missing:
         raise ClusterctlError(

@@ -35,6 +35,8 @@ PAGE = 100
 ANSWER_BYTES, MAX_PAGES = 8 << 20, 200
 # Of all that is kept at the same time: what nobody reads takes memory, too.
 KEPT_BYTES, KEPT_VALUES = 64 << 20, 2_000_000
+# Of that what belongs to one project, whose administrator decides how much there is.
+SHARES = 8
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 TRIES = 6
@@ -83,25 +85,49 @@ class BrokenAnswer(Refused):
     """An answer that is not as Harbor's API describes it."""
 
 
+class TooMuch(BrokenAnswer):
+    """More than is read, or kept."""
+
+
 class Stopped(Exception):
     """Nobody wants the answer any more: it ends a call, and is told to nobody."""
 
 
 class _Kept:
-    """How much of Harbor's answers is kept at the same time. Safe to use from several threads."""
+    """How much of Harbor's answers is kept at the same time. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    One that is a part ``of`` another has a share of that one's limits, and counts there, too.
+    """
+
+    def __init__(self, of: _Kept | None = None) -> None:
         self._bytes = self._values = 0
+        self._of = of
+        self._most_bytes, self._most_values = (
+            limit // (SHARES if of else 1) for limit in (KEPT_BYTES, KEPT_VALUES)
+        )
         self._lock = threading.Lock()
 
     def add(self, what: str, answer: httpx.Response) -> None:
-        """Count an answer. Raises BrokenAnswer where it is too much with those before."""
+        """Count an answer. Raises TooMuch where it is that with those before."""
+        values = count_marks(answer.content, exactly=True).values
+        if not self._count(len(answer.content), values):
+            because = (
+                f"Harbor's answers have more than {self._most_bytes} bytes or {self._most_values} values"
+            )
+            raise TooMuch(what, answer.status_code, f"{because}{'' if self._of else ' in all'}")
+        if self._of:
+            self._of.add(what, answer)
+
+    def give_back(self) -> None:
+        """Count nothing of this part any more: it is not kept."""
+        if self._of:
+            self._of._count(-self._bytes, -self._values)
+
+    def _count(self, size: int, values: int) -> bool:
         with self._lock:
-            self._bytes += len(answer.content)
-            self._values += count_marks(answer.content, exactly=True).values
-            if self._bytes > KEPT_BYTES or self._values > KEPT_VALUES:
-                because = f"Harbor's answers have more than {KEPT_BYTES} bytes or {KEPT_VALUES} values in all"
-                raise BrokenAnswer(what, answer.status_code, because)
+            self._bytes += size
+            self._values += values
+            return self._bytes <= self._most_bytes and self._values <= self._most_values
 
 
 class Client:
@@ -123,6 +149,7 @@ class Client:
         self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
         self._kept: _Kept | None = None
+        self._own = threading.local()
         password = access.password.get_secret_value()
         # What Harbor was told, and must not tell others by our mouth.
         self.hidden = HiddenSecrets()
@@ -156,6 +183,21 @@ class Client:
         finally:
             self._kept = None
 
+    @contextmanager
+    def confined(self) -> Iterator[None]:
+        """What this thread reads meanwhile has a share of all that is kept; where it breaks off, nothing."""
+        self._own.kept = kept = _Kept(self._kept or _Kept())
+        try:
+            yield
+        except BrokenAnswer:
+            kept.give_back()
+            raise
+        finally:
+            self._own.kept = None
+
+    def _keeper(self) -> _Kept | None:
+        return getattr(self._own, "kept", None) or self._kept
+
     def get(
         self, what: str, path: str, model: type[HarborObject] = HarborObject, **query: Any
     ) -> dict[str, Any]:
@@ -170,8 +212,8 @@ class Client:
     ) -> dict[str, Any] | None:
         """One object; None where the answer is empty, as Harbor's is for no schedule."""
         answer = self._served("GET", what, path, query=query)
-        if self._kept:
-            self._kept.add(what, answer)
+        if kept := self._keeper():
+            kept.add(what, answer)
         return _content(what, answer, model) if _has_content(answer) else None
 
     def ask(self, what: str, path: str, **query: Any) -> None:
@@ -240,10 +282,10 @@ class Client:
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, totals, kept = {}, [], self._kept or _Kept()
+            found, totals, kept = {}, [], self._keeper() or _Kept()
             while not totals or len(totals) * PAGE < totals[-1]:
                 if len(totals) == MAX_PAGES:
-                    raise BrokenAnswer(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
+                    raise TooMuch(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
                 asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
                 answer = self._served("GET", what, path, query=asked)
                 kept.add(what, answer)

@@ -18,7 +18,13 @@ KIND = "immutable tags"
 def look(site: Site, declared: tuple[Project, ...]) -> dict[str, list[Found]]:
     """The rules of every declared project that is there."""
     there = [one.name for one in declared if (projects.KIND, one.name) in site.ids]
-    return dict(zip(there, each(site, lambda name: _rules(site, name), there), strict=True))
+    return dict(
+        zip(
+            there,
+            each(site, lambda name: site.of_project(name, lambda: _rules(site, name)) or [], there),
+            strict=True,
+        )
+    )
 
 
 def findings(site: Site, declared: tuple[Project, ...], found: dict[str, list[Found]]) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
-    lists = each(site, lambda name: _policies(site, name), there)
+    lists = each(site, lambda name: site.of_project(name, lambda: _policies(site, name)) or [], there)
     return {
         f"{project}/{one['name']}": one
         for project, policies in zip(there, lists, strict=True)

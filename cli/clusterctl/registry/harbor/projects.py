@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from clusterctl.registry.harbor.change import (
     creation,
     differences,
 )
-from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.client import Refused, TooMuch
 from clusterctl.registry.harbor.declared import Project
 from clusterctl.registry.harbor.fields import UNLIMITED, size_words
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
@@ -25,20 +25,32 @@ KIND = "project"
 PATH = "/projects"
 # Harbor makes it, and cannot do without.
 BUILT_IN = "library"
+NOT_FOUND = 404
 QUOTA, RETENTION = "quota", frozenset({"retention", "retention_schedule"})
 SEVERITIES = ("low", "medium", "high", "critical")
 
 
-def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Found]:
-    """All there are, by name; those that are declared with quota and retention."""
-    found = by_name(site.client.every("projects", PATH, answers.ProjectAnswer, key="project_id"))
+def look(site: Site, declared: tuple[Project, ...], needed: Iterable[str] = ()) -> dict[str, Found]:
+    """All there are, by name; those that are declared with quota and retention.
+
+    Where there are more than are read, as any user may make some, only those that are declared or ``needed``.
+    """
+    names = dict.fromkeys([*(one.name for one in declared), *needed])
+    try:
+        with site.client.confined():
+            every = site.client.every("projects", PATH, answers.ProjectAnswer, key="project_id")
+    except TooMuch as much:
+        site.unlisted = much.sentence
+        every = [one for one in each(site, partial(_named, site), names) if one is not None]
+    found = by_name(every)
     site.ids |= {(KIND, name): one["project_id"] for name, one in found.items()}
-    quotas = _quotas(site) if any(one.name in found for one in declared) else {}
+    there = [found[one.name]["project_id"] for one in declared if one.name in found]
+    quotas = _quotas(site, there) if there else {}
 
     def complete(one: Project) -> None:
         project = found[one.name]
         project["_quota"] = quotas.get(project["project_id"])
-        project["_retention"] = retention.look(site, project)
+        project["_retention"] = site.of_project(one.name, lambda: retention.look(site, project))
 
     each(site, complete, [one for one in declared if one.name in found])
     return found
@@ -81,8 +93,26 @@ def path(name: str) -> str:
     return f"{PATH}/{quote(name, safe='')}"
 
 
-def _quotas(site: Site) -> dict[int, Found]:
-    found = site.client.every("quotas", "/quotas", answers.QuotaAnswer, reference="project")
+def _named(site: Site, name: str) -> Found | None:
+    try:
+        return site.client.get(f"project {name}", path(name), answers.ProjectAnswer)
+    except Refused as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return None
+
+
+def _quotas(site: Site, numbers: Sequence[int]) -> dict[int, Found]:
+    """By the project's number: of all, else of these."""
+
+    def read(**of_one: str) -> list[Found]:
+        return site.client.every("quotas", "/quotas", answers.QuotaAnswer, reference="project", **of_one)
+
+    try:
+        with site.client.confined():
+            found = read()
+    except TooMuch:
+        found = [one for quotas in each(site, lambda n: read(reference_id=str(n)), numbers) for one in quotas]
     return {one["ref"]["id"]: one for one in found if one.get("ref")}
 
 

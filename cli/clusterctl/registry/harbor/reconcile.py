@@ -125,7 +125,7 @@ def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
 
     try:
         ends = endpoints.look(site)
-        there = projects.look(site, wanted)
+        there = projects.look(site, wanted, needed)
         rules = immutables.look(site, wanted)
         copies = replications.look(site)
         accounts = robots.look(site, declared.registry_robots, named)
@@ -133,7 +133,19 @@ def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
         networks = preheat.look(site)
         heats = preheat.look_policies(site, (*named, *(one.project for one in preheated.policies)))
         add(endpoints.findings(site, declared.registry_endpoints, ends))
-        add(projects.findings(site, wanted, there), preheat.findings(site, preheated.instances, networks))
+        unread = [
+            site.block(projects.KIND, name, f"cannot be read, and nothing in it is changed: {why}")
+            for name, why in sorted(site.unread.items())
+        ]
+        if site.unlisted:
+            why = f"cannot be listed: {site.unlisted}; of those that nobody declared nothing is said"
+            unread.append(Remark(projects.KIND, "all", why))
+        readable = tuple(one for one in wanted if one.name not in site.unread)
+        add(
+            unread,
+            projects.findings(site, readable, there),
+            preheat.findings(site, preheated.instances, networks),
+        )
         add(
             immutables.findings(site, wanted, rules),
             replications.findings(site, declared.registry_replications, copies),

@@ -14,7 +14,7 @@ from clusterctl.cluster.user_path import user_path
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.harbor.change import Action, Deferred, FieldDifference, HarborChange, Remark, Subject
-from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
+from clusterctl.registry.harbor.client import CONNECTIONS, BrokenAnswer, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
     hand_to_command,
     read_secret_file,
@@ -49,6 +49,10 @@ class Site:
     # What is to be there, and of that what is there and can never be as declared.
     declared: set[Subject] = field(default_factory=set)
     blocked: set[Subject] = field(default_factory=set)
+    # Projects of which Harbor's answers cannot be read, and why.
+    unread: dict[str, str] = field(default_factory=dict)
+    # Why not all projects could be listed.
+    unlisted: str = ""
     # What Harbor lists under names that it gives to nothing.
     unreadable: set[Subject] = field(default_factory=set)
     _sealed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
@@ -115,6 +119,17 @@ class Site:
         """What Harbor never makes as declared; nothing is built on it."""
         self.blocked.add((kind, name))
         return Remark(kind, name, why, blocks=True)
+
+    def of_project(self, name: str, read: Callable[[], T]) -> T | None:
+        """What belongs to a project; None where that cannot be read, which is said of this one alone: who
+        administers a project decides how much is in it.
+        """
+        try:
+            with self.client.confined():
+                return read()
+        except BrokenAnswer as broken:
+            self.unread.setdefault(name, f"{broken.what}: {broken.sentence}")
+            return None
 
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretStr | None:
         """A declared secret from where it is kept; None if there is none."""
