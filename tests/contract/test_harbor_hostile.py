@@ -228,7 +228,7 @@ def endless_list(of: str) -> Callable[[Asked, Answer], Answer]:
         shape = (
             {"project_id": 0, "creation_time": "2026-01-01T00:00:00Z"}
             if "Project" not in of
-            else {"level": "project"}
+            else {"level": "project", "creation_time": "2026-01-01T00:00:00Z"}
         )
         page = [
             {**shape, "id": n, "project_id": n, "name": f"robot$eve+{n}"}
