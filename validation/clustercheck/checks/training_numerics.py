@@ -9,6 +9,7 @@ from functools import partial
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import commonest, ended_badly, least_ranks, outcome_of, ranks_of
+from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
@@ -39,6 +40,8 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
             return failed(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
     if unread:
         raise unread[0]
+    if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
+        return outvoted("wrong losses", "as alone and on all ranks")
     return passed(
         "right",
         "right",
@@ -55,6 +58,18 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
             ]
         },
     )
+
+
+def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
+    """The nodes that say that all losses are right, where most say that they are not: gradients come from
+    all.
+    """
+    found: dict[str, bool] = {}
+    for node, ranks in outcome_of(evidence, job).by_node.items():
+        with suppress(CannotReadError):
+            cases = [case for rank in ranks for case in training.cases_of(rank).values()]
+            found[node] = not any(map(case_problem, cases))
+    return against_most(found)
 
 
 def _unlike(evidence: Evidence, job: str, case: training.Case) -> str:
@@ -116,6 +131,10 @@ def _faults(job: str) -> tuple[SeededFault, ...]:
     def on(**answer: object) -> seeding.Inject:
         return training.change(job, lambda case: case.update(answer), "gpu02")
 
+    not_a_number = [
+        training.change(job, lambda case: case.update(losses=[2.0, None]), each)
+        for each in ("gpu01", "gpu03")
+    ]
     return (
         SeededFault("other-parameters", on(parameters_sha256="f" * 64), node),
         SeededFault(
@@ -128,6 +147,7 @@ def _faults(job: str) -> tuple[SeededFault, ...]:
         SeededFault("other-seed", on(initial_sha256="f" * 64), node),
         SeededFault("parameters-spread", on(parameters_spread=1e-7), node),
         SeededFault("loss-not-a-number", on(losses=[2.0, None]), node),
+        SeededFault("no-number-on-most", seeding.chain(*not_a_number), node),
         SeededFault("loss-does-not-fall", on(losses=[2.0, 2.5]), node),
         SeededFault("not-float32s-loss", on(fp32_difference=0.2), node),
         SeededFault("not-twice-the-same", on(repeat_difference=0.2), node),
