@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from clustercheck.jobs import meeting
 from clustercheck.launch.requests import make_keys
 
+NOT_MET = object()
 JOBS = Path(meeting.__file__).parent
 # Which every user may run, also where the virtual environment is root's alone.
 PYTHON = shutil.which("python3", path=os.defpath) or sys.executable
@@ -47,8 +48,11 @@ def ranks(
     variables: tuple[dict[str, str], dict[str, str]] = ({}, {}),
     hostile: int = -1,
     says: Any = None,
+    tells: Any = NOT_MET,
 ) -> list[Any]:
-    """Two nodes' ranks of the job, to their verdicts; a ``hostile`` one answers all with ``says``."""
+    """Two nodes' ranks of the job, to their verdicts; a ``hostile`` one answers all with ``says``, and who
+    comes to it with what it ``tells``; it goes to nobody.
+    """
     for name, text in programs.items():
         script(tmp_path / "bin", name, text)
     master, started = f"{ADDRESSES[0]}:{free_port()}", []
@@ -58,6 +62,8 @@ def ranks(
         directory.mkdir()
         for source in JOBS.glob("*.py"):  # with another file than this machine's in which users are named
             text = source.read_text(encoding="utf-8").replace("/etc/passwd", f"{tmp_path}/passwd")
+            if hostile >= 0:  # which meets nobody
+                text = text.replace("MEET_S = 30.0", "MEET_S = 1.0")
             (directory / source.name).write_text(text, encoding="utf-8")
         (directory / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
         keys = make_keys("s3cret", rank, 2)
@@ -73,14 +79,26 @@ def ranks(
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
     if hostile >= 0:
         host, port = master.rsplit(":", 1)
-        group = meeting.Meeting(hostile, 2, (host, int(port)), make_keys("s3cret", hostile, 2))
-        with contextlib.suppress(meeting.MeetingError, OSError):
-            for number in itertools.count():
-                group.exchange(says(number) if callable(says) else says, str, 60)
+        keys = make_keys("s3cret", hostile, 2)
+        group = meeting.Meeting(hostile, 2, (host, int(port)), keys)
+        at, own = endpoints[hostile].rsplit(":", 1)
+        with contextlib.closing(meeting.Door(meeting.listen(at, int(own)), keys.get)) as door:
+            if tells is not NOT_MET:
+                threading.Thread(target=_tell, args=(door, tells), daemon=True).start()
+            with contextlib.suppress(meeting.MeetingError, OSError):
+                while True:
+                    group.exchange(says, str, 60)
     ended = [process.wait(60) for process in started]
     assert hostile >= 0 or ended == [0, 0]
     found = sorted(tmp_path.glob("node*/rank-*.verdict.json"))
     return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+
+
+def _tell(door: meeting.Door, words: Any) -> None:
+    while (came := door.next(60)) is not None:
+        with contextlib.suppress(meeting.MeetingError, OSError), contextlib.closing(came[0]) as line:
+            line.send(words)
+            line.receive(5)
 
 
 def counters(tmp_path: Path) -> set[int]:

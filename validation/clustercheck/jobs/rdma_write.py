@@ -1,8 +1,9 @@
 """perftest's ib_write_bw: each port with itself, then pairs of nodes port by port; host memory.
 
-One rank per node, no framework. Before each measurement the server listens at a port that it chose and sent;
-both ends have the same time limit, after which both are killed. Each end runs on the CPUs of its adapter's
-NUMA node, and so has its buffers there.
+One rank per node, no framework. Before each measurement the server listens at a port that it chose; the two
+tell each other straight, as what passes through the first node it could change. Both ends have the same time
+limit, after which both are killed. Each end runs on the CPUs of its adapter's NUMA node, and so has its
+buffers there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +29,8 @@ else:  # on a node they are single files, not a package
 PROGRAM = "ib_write_bw"
 SIZE_BYTES = 8 << 20
 LISTEN_S = 10.0
+MEET_S = 30.0  # for the other end to be there, too; with both time limits it is within that of all ranks
 MAX_OUTPUT = 16 * 1024
-NO_PORT = "rank {} does not say at which port it listens"
 LISTENING = "0A"  # [Linux, include/net/tcp_states.h]
 
 join = nccl_tests.join
@@ -108,11 +110,6 @@ def start_server(
     return end, tcp_port
 
 
-def read_port(value: Any) -> int:
-    """The port that a rank's server listens at, 0 for none. Raises ValueError."""
-    return nccl_tests.read_count(value, 65535)
-
-
 def write_to_itself(
     port: Mapping[str, Any], iterations: int, limit_s: float, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -141,57 +138,72 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
     measures. The client's output is in its rank's verdict, the server's in its own.
     """
     without = explain_missing()
-    said = world.exchange(without, "comparing the nodes' images", nccl_tests.read_text)
     iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])
     ports = arguments["ports"]
-    # Who says nothing of its image is not met either.
-    able = [ports[rank] if each == "" else [] for rank, each in enumerate(said)]
     loopback = []
-    for port in able[world.rank]:
+    for port in [] if without else ports[world.rank]:
         world.set_phase(f"{PROGRAM} of {port['device']} with itself")
         loopback.append(write_to_itself(port, iterations, limit_s))
     writes = []
     # Of the rank with most no other has a partner's port: however many it claims, nobody meets for them.
-    # All meet in all rounds, with whom nothing is measured, too: it may not have told all the same.
     rails = min(sorted(map(len, ports))[-2:])
     for number, pairs in enumerate(arguments["rounds"]):
         pair = next((tuple(pair) for pair in pairs if world.rank in pair), None)
         for rail in range(rails):
-            writes += _run_round(world, {**arguments, "ports": able}, (number, rail), pair)
+            world.wait(f"rail {rail} in round {number}")
+            if pair is not None and all(rail < len(ports[rank]) for rank in pair):
+                partner = pair[0] if world.rank == pair[1] else pair[1]
+                measure = _serve if world.rank == pair[1] else _write
+                port = ports[world.rank][rail]
+                found = measure(world, port, partner, able=not without)
+                more = {"peer": partner, "rail": rail, "round": number}
+                writes += [{**_describe_port(port), **found, **more}] if found else []
+            world.wait(f"rail {rail} in round {number}, measured")
     return {"ok": True, "because": "", "without": without, "loopback": loopback, "writes": writes}
 
 
-def _run_round(
-    world: nccl_tests.MeetingWorld,
-    arguments: Mapping[str, Any],
-    where: tuple[int, int],
-    pair: tuple[int, ...] | None,
-) -> list[dict[str, Any]]:
-    """One rail in one round: the first rank of the pair writes, the other serves; the rest wait."""
-    (number, rail), ports = where, arguments["ports"]
-    iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])
-    takes_part = pair is not None and all(rail < len(ports[rank]) for rank in pair)
-    server = None
-    own_port = 0
-    if takes_part and pair is not None and world.rank == pair[1]:
-        server, own_port = start_server(ports[world.rank][rail], iterations, Path("server.out"))
-    listening = world.exchange(own_port, f"rail {rail} in round {number}", read_port)
-    done: list[dict[str, Any]] = []
-    if takes_part and pair is not None:
-        port, partner = ports[world.rank][rail], pair[0] if world.rank == pair[1] else pair[1]
-        if server is not None:
-            found, role = server.wait(limit_s + 1.0), "server"
-        else:
-            address, tcp_port = world.endpoints[partner][0], listening[partner]
-            found, role = {"exit_code": None, "text": NO_PORT.format(partner)}, "client"
-            if tcp_port:
-                words = make_command(port, tcp_port, iterations, address)
-                found = WriteEnd(words, Path("client.out"), str(port["device"])).wait(limit_s)
-        done = [
-            {**_describe_port(port), **found, "role": role, "peer": partner, "rail": rail, "round": number}
-        ]
-    world.wait(f"rail {rail} in round {number}, measured")
-    return done
+def _serve(
+    world: nccl_tests.MeetingWorld, port: Mapping[str, Any], client: int, *, able: bool
+) -> dict[str, Any]:
+    """What this end said as the server, told to the client; nothing where either has no program."""
+    iterations, limit_s = int(world.arguments["iterations"]), float(world.arguments["limit_each_s"])
+    server, tcp_port = start_server(port, iterations, Path("server.out")) if able else (None, None)
+    is_coming: Any = False
+    with suppress(meeting.MeetingError, OSError):
+        listener = meeting.listen(world.address, world.port)
+        keys = {str(client): world.keys[str(client)]}
+        with closing(meeting.Door(listener, keys.get)) as door:
+            if (came := door.next(MEET_S)) is not None:
+                with closing(came[0]) as line:
+                    line.send(tcp_port)
+                    is_coming = line.receive(meeting.TICK_S)
+    if server is None:
+        return {}
+    found = server.wait(limit_s + 1.0 if is_coming is True else 0.0)
+    return {**found, "role": "server"} if is_coming is not None else {}
+
+
+def _write(
+    world: nccl_tests.MeetingWorld, port: Mapping[str, Any], server: int, *, able: bool
+) -> dict[str, Any]:
+    """What this end said as the client; nothing where either has no program.
+
+    ``unmet`` is why the two did not meet: of nobody's port.
+    """
+    iterations, limit_s = int(world.arguments["iterations"]), float(world.arguments["limit_each_s"])
+    (host, at), key = world.endpoints[server], world.keys[str(server)]
+    try:
+        with closing(meeting.connect(host, at, key, str(world.rank), MEET_S)) as line:
+            said = line.receive(meeting.TICK_S)
+            tcp_port = None if said is None else nccl_tests.read_count(said, 65535)
+            line.send(True if able and tcp_port is not None else None)
+    except (meeting.MeetingError, OSError, ValueError) as error:
+        unmet = f"rank {world.rank} did not meet rank {server}: {error}"
+        return {"exit_code": None, "text": "", "unmet": unmet, "role": "client"} if able else {}
+    if not able or tcp_port is None:
+        return {}
+    words = make_command(port, tcp_port, iterations, host)
+    return {**WriteEnd(words, Path("client.out"), str(port["device"])).wait(limit_s), "role": "client"}
 
 
 def _describe_port(port: Mapping[str, Any]) -> dict[str, Any]:

@@ -217,3 +217,20 @@ def test_who_wrote_to_nobody_although_there_are_others_is_not_judged() -> None:
     for result in evaluate(BY_ID["rdma-write"], evidence):
         assert result.verdict is Verdict.NOT_RUN
         assert "nothing was written to gpu0" in result.because
+
+
+def test_two_that_did_not_meet_are_not_judged_and_no_link_is_named() -> None:
+    """The first node can have it: it says when each rank goes on."""
+
+    def change(rank: Any, verdict: seeding.Raw) -> None:
+        for each in verdict["writes"]:
+            if each["role"] == "client" and {rank.rank, each["peer"]} == {1, 2}:
+                each.update(exit_code=None, text="", unmet="rank 1 did not meet rank 2: " + "x" * 10_000)
+
+    results = evaluate(BY_ID["rdma-write"], seeding.verdicts("rdma_write", change)(sample.healthy()))
+    assert {r.subject.node: r.verdict for r in results} == {
+        "gpu01": Verdict.PASS,
+        "gpu02": Verdict.NOT_RUN,
+        "gpu03": Verdict.NOT_RUN,
+    }
+    assert all(len(r.because) < 400 for r in results) and find_culprits(results, None, False) == []

@@ -20,10 +20,12 @@ from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Subject
 from clustercheck.parse.perftest import PerftestRequest, parse_write_bandwidth
+from clustercheck.parse.plain_text import shortened
 from clustercheck.parse.reading import CannotReadError, first_line
 
 JOB = seeding_rdma.JOB
 FLOOR = 0.9  # of the port's rate
+MAX_UNMET = 200  # characters
 WITNESSES = 2  # so many nodes must find a port slow that its own node finds fast
 
 
@@ -137,6 +139,8 @@ def failure_of(code: object, text: str) -> str:
 
 def figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
     """Gb/s of what was printed, or why there is none. Raises CannotReadError for a figure that is none."""
+    if unmet := entry.get("unmet"):
+        raise CannotReadError(shortened(str(unmet), MAX_UNMET))
     code, text = entry.get("exit_code"), str(entry.get("text") or "")
     if code != 0:
         return None, failure_of(code, text)
