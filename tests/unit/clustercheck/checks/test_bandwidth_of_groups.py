@@ -17,6 +17,7 @@ from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline, from_result
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Result, Verdict
 from clustercheck.result.document import Document
 from clustercheck.running.coverage import count_coverage
@@ -269,6 +270,18 @@ def test_where_the_network_reduces_each_node_sends_its_data_but_once(gbps: float
     assert result.verdict is verdict, result.because
     ceiling = next(part for part in result.figures[0].parts if part.part == "ceiling")
     assert "reduces" in ceiling.method, "an operator computes the rest by hand and finds less"
+
+
+@pytest.mark.parametrize(("cut", "verdict"), [(1, Verdict.PASS), (2, Verdict.NOT_RUN)])
+def test_one_node_does_not_say_for_those_whose_log_was_cut_that_the_network_reduces(
+    cut: int, verdict: Verdict
+) -> None:
+    found = saying(across(3, 46.0), SHARP)
+    ranks = tuple(
+        replace(rank, nccl_log=NCCL_LOG_CUT if rank.node in ("gpu01", "gpu02")[:cut] else rank.nccl_log)
+        for rank in found.jobs[HEARD].ranks
+    )
+    assert judged(seeding.with_job(found, replace(found.jobs[HEARD], ranks=ranks))).verdict is verdict
 
 
 @pytest.mark.parametrize("name", ["all-gather", "reduce-scatter", "all-to-all", "broadcast"])

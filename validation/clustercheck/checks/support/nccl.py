@@ -58,10 +58,14 @@ def log_of(evidence: Evidence, node: str) -> NcclLog:
 
 
 def reduced_in_switch(evidence: Evidence) -> InSwitch:
-    """What NCCL's logs show of it: of the network where most nodes say so; nothing where none can be read."""
-    logs = {node: log for node, log in _logs(evidence).items() if isinstance(log, NcclLog)}
+    """What NCCL's logs show of it; nothing where none can be read.
+
+    Of the network where most of all nodes say so, those whose log cannot be read among them.
+    """
+    every = _logs(evidence)
+    logs = {node: log for node, log in every.items() if isinstance(log, NcclLog)}
     in_network = sum(bool(log.collnet) for log in logs.values())
-    return InSwitch(frozenset(node for node in logs if node in logs[node].nvls), 2 * in_network > len(logs))
+    return InSwitch(frozenset(node for node in logs if node in logs[node].nvls), 2 * in_network > len(every))
 
 
 def are_joined_by_nvlink(evidence: Evidence, nodes: Collection[str]) -> bool:
