@@ -19,6 +19,10 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import
 RunFull = Callable[[list[str]], tuple[int, str, str]]
 
 
+# Passwords of sources may stand there.
+PRIVATE = ("sources.list.d", "preferences.d")
+
+
 @dataclass(frozen=True)
 class Proxies:
     """How the site reaches the world; empty where it does so directly."""
@@ -50,11 +54,16 @@ def source_stanza(url: str, suite: str, components: str, options: str) -> str:
 
 
 def _sandbox(directory: Path) -> dict[str, str]:
-    """What has apt's own user read the network, as where lists are kept: it gets to what it writes."""
+    """What has apt's own user read the network, as where lists are kept: it gets to what it writes.
+
+    So may others: sources and preferences, which root reads, are nobody else's.
+    """
     try:
         user = pwd.getpwnam("_apt")
     except KeyError:
         return {"APT::Sandbox::User": "root"}
+    for name in PRIVATE:
+        (directory / name).chmod(0o700)
     directory.chmod(0o711)
     for name in ("cache/archives/partial", "lists/partial"):
         (directory / name).chmod(0o700)
@@ -77,9 +86,10 @@ def make_view(
     `preferences` and `source` are added to the node's own; `fresh_lists` starts from no package lists.
     """
     apt = root / "etc/apt"
-    for name in ("sources.list.d", "preferences.d", "cache/archives/partial", "lists/partial"):
+    for name in (*PRIVATE, "cache/archives/partial", "lists/partial"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    for name in ("sources.list.d", "preferences.d"):
+    sandbox = _sandbox(directory)
+    for name in PRIVATE:
         for path in sorted((apt / name).glob("*")):
             if path.is_file():
                 shutil.copy(path, directory / name / path.name)
@@ -91,7 +101,7 @@ def make_view(
         "Dir::Etc::sourceparts": directory / "sources.list.d",
         "Dir::Etc::preferencesparts": directory / "preferences.d",
         "Dir::Cache": directory / "cache",
-        **_sandbox(directory),
+        **sandbox,
     }
     if fresh_lists:
         settings["Dir::State::lists"] = directory / "lists"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
 # Quotes may stand in a password as they are (RFC 3986); what follows another address in the same word is
@@ -39,8 +39,7 @@ def mask_urls(text: str) -> str:
 
 def without_login(url: str) -> str:
     """An address without its user and password, as apt prints it."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*@", r"\1", url)
 
 
 def secret_forms(secret: str, user: str = "") -> frozenset[str]:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.harbor_play import PASSWORD, applied, everything, rotated, site_of
 from tests.support.hostile_server import Hostile, endless, hostile, whole
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import answers, client, reconcile
-from clusterctl.registry.harbor.client import BrokenAnswer, Refused
+from clusterctl.registry.harbor.client import BrokenAnswer, Refused, TooMuch
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.oci import deadline
 from clusterlab.simulated.harbor.api.asked import Answer, Asked
@@ -218,6 +219,25 @@ def test_what_a_plan_keeps_is_bounded_together(
             assert site.client.every("rules", "/projects/p1/immutabletagrules", answers.ImmutableRuleAnswer)
 
 
+def test_what_is_too_much_for_its_share_takes_nothing_from_the_others() -> None:
+    whole_plan = client._Kept()
+    large = httpx.Response(200, content=b"x" * (client.KEPT_BYTES // client.SHARES))
+    for _ in range(50):
+        share = client._Kept(whole_plan)
+        share.add("a list", large)
+        with pytest.raises(TooMuch):
+            share.add("a list", large)
+        share.give_back()
+    for _ in range(client.SHARES):
+        client._Kept(whole_plan).add("a list", large)
+    share = client._Kept(whole_plan)
+    with pytest.raises(TooMuch, match="in all"):
+        share.add("a list", large)
+    share.give_back()
+    with pytest.raises(TooMuch, match="in all"):
+        client._Kept(whole_plan).add("a list", large)
+
+
 def endless_list(of: str) -> Callable[[Asked, Answer], Answer]:
     """A list that has another hundred each time."""
     numbers = itertools.count(10**6)
@@ -283,7 +303,7 @@ def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path
         hostile(lambda _: whole(b"[]", "X-Total-Count: 999999999")) as server,
         site_of(f"http://{server.host}", tmp_path) as site,
     ):
-        with pytest.raises(ClusterctlError, match="changed while they were read"):
+        with pytest.raises(TooMuch, match="changed while it was read"):
             site.client.every("robots", "/robots", answers.RobotAnswer)
         assert len(calls(server)) == client.READS_OF_A_LIST
 

@@ -107,22 +107,20 @@ def require_whole(inventory: Inventory) -> None:
 
 def _require_one_login(inventory: Inventory) -> None:
     """Refuse hosts that are to pull as another user than others: roles keep one set of credentials."""
-    first: dict[Any, tuple[str, list[Any]]] = {}
+    first: tuple[str, list[Any]] | None = None
     known: dict[str, list[Any]] = {}
     for host in inventory.hosts:
         if not groups_of_site() & set(host.groups):
             continue
         raw = repr([host.variables.get(name) for name in (*LOGIN, *FROM)])
         # A template may come to something else on each host.
-        values = known.get(raw) or [setting(host, name) for name in LOGIN]
+        login = known.get(raw) or [setting(host, name) for name in LOGIN]
         if "{{" not in raw and "{%" not in raw:
-            known[raw] = values
-        auth, *login = values
-        name, others = first.setdefault(auth, (host.name, login))
-        differing = [
-            one for one, mine, theirs in zip(LOGIN[1:], login, others, strict=True) if mine != theirs
-        ]
-        if auth != ANONYMOUS and differing:
+            known[raw] = login
+        if login[0] == ANONYMOUS:
+            continue
+        name, others = first = first or (host.name, login)
+        if differing := [one for one, mine, other in zip(LOGIN, login, others, strict=True) if mine != other]:
             raise ClusterctlError(
                 f"{host.name} and {name} differ in {', '.join(differing)}: all hosts pull as the same user",
                 code="settings.value",

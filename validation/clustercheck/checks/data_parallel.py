@@ -14,7 +14,7 @@ from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, is_number
 
 JOB = "data_parallel"
 
@@ -127,17 +127,13 @@ def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
 def _difference(rank: RankOutcome) -> float:
     """How far the loss is from the reference; infinite where the rank gives no number."""
     difference = (rank.verdict or {}).get("max_loss_difference")
-    return float(difference) if isinstance(difference, (int, float)) and difference >= 0 else math.inf
+    return float(difference) if is_number(difference) and difference >= 0 else math.inf  # type: ignore[arg-type,operator]
 
 
 def losses_of(rank: RankOutcome) -> list[float]:
     """The loss of each step. Raises CannotReadError where the rank names none."""
     losses = (rank.verdict or {}).get("losses")
-    if (
-        not isinstance(losses, list)
-        or not losses
-        or not all(isinstance(loss, (int, float)) for loss in losses)
-    ):
+    if not isinstance(losses, list) or not losses or not all(map(is_number, losses)):
         raise CannotReadError(f"rank {rank.rank} names no losses")
     return losses
 

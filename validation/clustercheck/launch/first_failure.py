@@ -10,11 +10,21 @@ from typing import Any
 
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 
-# A rank that fails with such an error lost its peers, or one answered it with any length: it is a witness,
-# not the cause [Paddle, paddle/phi/core/distributed/store/tcp_utils.h].
+# A rank that fails with such an error lost its peers: it is a witness, not the cause.
 PEER_GONE = re.compile(
     r"connection (closed|reset|refused)|\bpeers?\b|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store"
-    r"|socket|\btcp (send|receive) error|bad_alloc|max_size\(\)|length_error",
+    r"|socket|\btcp (send|receive) error",
+    re.I,
+)
+# So is one to which the first node's store told any length, where it joins the group
+# [Paddle, paddle/phi/core/distributed/store/tcp_utils.h].
+MADE_UP_LENGTH = re.compile(
+    r"while joining the group: (?!.*cuda).*(bad_alloc|max_size\(\)|length_error)", re.I
+)
+# What a rank says of its own device or image, wherever it notices it: a GPU's error shows in a collective.
+OWN_CAUSE = re.compile(
+    r"cuda|cudnn|cublas|\bECC\b|\bxid\b|illegal (memory|address|instruction)|out of memory|no such device"
+    r"|device-side assert|ImportError|ModuleNotFoundError",
     re.I,
 )
 # What a library logs when it gives up on a peer and aborts its process: gloo also where one sends too much.
@@ -134,9 +144,9 @@ def succeeded(item: RankEvidence) -> bool:
 
 
 def names_a_witness(outcome: JobOutcome) -> bool:
-    """Whether only one node is named, and another one may be the cause: it ended while it waited for its
-    peers, with any error, or it is the first one, whose store takes what anybody sends, and was killed (as
-    for its memory)."""
+    """Whether only one node is named, and another one may be the cause: it failed while it waited for its
+    peers, with an error that is not of its own, or it is the first one, whose store takes what anybody sends,
+    and was killed (as for its memory)."""
     first = outcome.first_failure
     if first is None or set(outcome.suspects) != {first.node}:
         return False
@@ -149,7 +159,8 @@ def names_a_witness(outcome: JobOutcome) -> bool:
 
 def _lost_others(rank: RankOutcome) -> bool:
     """Whether what a peer sent, or did not, may have ended it."""
-    return rank.state is RankState.LOST_PEER or (rank.state in ENDED_THEMSELVES and rank.waited)
+    has_failed = rank.state is RankState.FAILED and rank.waited_for_peers
+    return rank.state is RankState.LOST_PEER or (has_failed and not OWN_CAUSE.search(rank.because))
 
 
 def without_first_failure(outcome: JobOutcome) -> JobOutcome:
@@ -186,7 +197,6 @@ def _judge_rank(item: RankEvidence) -> RankOutcome:
         log_tail=item.log_tail,
         stack=item.stack,
         nccl_log=item.nccl_log,
-        waited=bool((item.verdict or item.progress or {}).get("collective")),
     )
 
 
@@ -226,7 +236,8 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
     if outcome.state is not RankState.FAILED:
         return False
     in_collective = bool((item.verdict or {}).get("collective"))
-    return not (in_collective and PEER_GONE.search(outcome.because))
+    lost = PEER_GONE.search(outcome.because) or MADE_UP_LENGTH.search(outcome.because)
+    return not (in_collective and lost)
 
 
 def _may_have_left(master: RankOutcome, lost: RankOutcome) -> bool:

@@ -64,8 +64,7 @@ class JobSpec:
 class RankOutcome:
     """One rank's end. ``verdict`` is the JSON document that the rank wrote.
 
-    ``nccl_log`` is NCCL's log, empty if it was not requested or there is no NCCL. ``waited``: it ended inside
-    a collective.
+    ``nccl_log`` is NCCL's log, empty if it was not requested or there is no NCCL.
     """
 
     rank: int
@@ -78,7 +77,6 @@ class RankOutcome:
     log_tail: str = ""
     stack: str = ""
     nccl_log: str = ""
-    waited: bool = False
 
     @property
     def waited_for_peers(self) -> bool:

@@ -86,7 +86,7 @@ class BrokenAnswer(Refused):
 
 
 class TooMuch(BrokenAnswer):
-    """More than is read, or kept."""
+    """More than is read or kept, or what changes faster than it is read."""
 
 
 class Stopped(Exception):
@@ -108,26 +108,36 @@ class _Kept:
         self._lock = threading.Lock()
 
     def add(self, what: str, answer: httpx.Response) -> None:
-        """Count an answer. Raises TooMuch where it is that with those before."""
+        """Count an answer. Raises TooMuch, and counts nothing, where it is that with those before."""
         values = count_marks(answer.content, exactly=True).values
-        if not self._count(len(answer.content), values):
-            because = (
-                f"Harbor's answers have more than {self._most_bytes} bytes or {self._most_values} values"
-            )
-            raise TooMuch(what, answer.status_code, f"{because}{'' if self._of else ' in all'}")
+        if not self._fits(len(answer.content), values):
+            limits = f"{self._most_bytes} bytes or {self._most_values} values"
+            because = f"Harbor's answers have more than {limits}{'' if self._of else ' in all'}"
+            raise TooMuch(what, answer.status_code, because)
         if self._of:
-            self._of.add(what, answer)
+            try:
+                self._of.add(what, answer)
+            except TooMuch:
+                self._take(-len(answer.content), -values)
+                raise
 
     def give_back(self) -> None:
         """Count nothing of this part any more: it is not kept."""
         if self._of:
-            self._of._count(-self._bytes, -self._values)
+            self._of._take(-self._bytes, -self._values)
 
-    def _count(self, size: int, values: int) -> bool:
+    def _fits(self, size: int, values: int) -> bool:
+        with self._lock:
+            fits = self._bytes + size <= self._most_bytes and self._values + values <= self._most_values
+            if fits:
+                self._bytes += size
+                self._values += values
+            return fits
+
+    def _take(self, size: int, values: int) -> None:
         with self._lock:
             self._bytes += size
             self._values += values
-            return self._bytes <= self._most_bytes and self._values <= self._most_values
 
 
 class Client:
@@ -296,13 +306,8 @@ class Client:
                     break
             if set(totals) == {len(found)}:
                 return list(found.values())
-        raise ClusterctlError(
-            f"{what} changed while they were read: {len(found)} of {totals[-1]} were seen",
-            code="registry.api-refused",
-            where=f"{self.access.url}{PATH}{path}",
-            hint="Someone else is changing this Harbor; run it again.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
+        seen = f"{len(found)} of {totals[-1]} were seen"
+        raise TooMuch(what, httpx.codes.OK, f"the list changed while it was read: {seen}; run it again")
 
     def _served(
         self,

@@ -28,3 +28,15 @@ def test_of_four_nodes_two_that_agree_are_not_made_wrong_by_two_that_differ() ->
 
     results = evaluate(CHECK, seeding.verdicts(JOB, change)(sample.healthy(4)))
     assert [one.verdict for one in results] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL, Verdict.FAIL]
+
+
+def test_a_number_that_no_float_holds_is_its_own_nodes() -> None:
+    def huge(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu03":
+            verdict["max_loss_difference"] = 10**400
+
+    found = {
+        one.subject.node: one.verdict
+        for one in evaluate(CHECK, seeding.verdicts(JOB, huge)(sample.healthy()))
+    }
+    assert found == {"gpu01": Verdict.PASS, "gpu02": Verdict.PASS, "gpu03": Verdict.FAIL}

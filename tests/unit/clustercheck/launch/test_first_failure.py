@@ -262,6 +262,21 @@ def test_who_got_any_length_from_the_first_nodes_store_is_a_witness(said: str):
     assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01", "gpu02", "gpu03"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "MemoryError while all-reduce of 8 bytes: std::bad_alloc",
+        "RuntimeError while joining the group: bad_alloc: cudaErrorMemoryAllocation: out of memory",
+    ],
+)
+def test_a_rank_whose_own_memory_ends_in_a_collective_is_no_witness(said: str):
+    here = at("all-reduce of 8 bytes", 4, collective=True)
+    ended = rank(1, verdict={"ok": False, "because": said, "collective": True}, end=FAILED, progress=here)
+    waiting = rank(0, end={**TOLD, "state": "S"}, progress=here, arrival=1)
+    _, first = judge_group([waiting, ended], False)
+    assert first is not None and first.node == "gpu02"
+
+
 def test_a_rank_that_was_killed_is_no_witness():
     stopped = {**TOLD, "exit_code": -6, "state": "T"}
     meeting = at("all-reduce", 3, collective=True)

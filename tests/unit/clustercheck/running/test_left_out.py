@@ -78,6 +78,9 @@ def test_a_job_is_run_again_a_few_times_only() -> None:
     assert len(found.attempts["cpu_stream"]) == REPEATS
 
 
+Change = Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]]
+
+
 def lost_their_peer(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
     """One closes its connection to an honest node, to so many in a row, and waits as all do."""
     left = [victims]
@@ -89,7 +92,7 @@ def lost_their_peer(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], 
         victim = next(node for node in spec.nodes if node != liar)
         because = "RuntimeError while all-reduce of gradients: Connection closed by peer [10.0.0.6]:4711"
         ranks = [
-            replace(rank, state=RankState.FAILED, because=because, verdict={"collective": True}, waited=True)
+            replace(rank, state=RankState.FAILED, because=because, verdict={"collective": True})
             if rank.node == victim
             else replace(rank, state=RankState.KILLED, verdict=None, because="terminated")
             for rank in outcome.ranks
@@ -132,24 +135,23 @@ def filled_the_store(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome],
     return change
 
 
-def crashed_in_a_meeting(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
-    """What one answers makes a library of another one crash, and a third one fail with an odd error."""
-    lose = lost_their_peer(liar, victims)
+def says_in_a_collective(words: str) -> Change:
+    """The same, where the one that is named says this."""
 
-    def change(spec: JobSpec, outcome: JobOutcome) -> JobOutcome:
-        outcome = lose(spec, outcome)
-        if outcome.first_failure is None:
-            return outcome
-        because = "killed by SIGSEGV while joining the group"
-        first = replace(outcome.first_failure, state=RankState.CRASHED, verdict=None, because=because)
-        odd = {"state": RankState.LOST_PEER, "because": "ValueError while joining the group", "waited": True}
-        ranks = [
-            first if rank.node == first.node else replace(rank, **odd) if rank.node == liar else rank
-            for rank in outcome.ranks
-        ]
-        return replace(outcome, ranks=tuple(ranks), first_failure=first)
+    def changes(liar: str, victims: int) -> Callable[[JobSpec, JobOutcome], JobOutcome]:
+        lose = lost_their_peer(liar, victims)
 
-    return change
+        def change(spec: JobSpec, outcome: JobOutcome) -> JobOutcome:
+            outcome = lose(spec, outcome)
+            if outcome.first_failure is None:
+                return outcome
+            first = replace(outcome.first_failure, because=words)
+            ranks = [first if rank.node == first.node else rank for rank in outcome.ranks]
+            return replace(outcome, ranks=tuple(ranks), first_failure=first)
+
+        return change
+
+    return changes
 
 
 @pytest.mark.parametrize(
@@ -158,20 +160,33 @@ def crashed_in_a_meeting(liar: str, victims: int) -> Callable[[JobSpec, JobOutco
         ("gpu01", lost_their_peer),
         ("gpu06", lost_their_peer),
         ("gpu06", filled_the_store),
-        ("gpu01", crashed_in_a_meeting),
+        ("gpu01", says_in_a_collective("ValueError while joining the group: an odd answer")),
     ],
 )
 def test_where_one_after_the_other_is_a_witness_all_of_a_few_nodes_are_named(
-    liar: str, change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]]
+    liar: str, change: Change
 ) -> None:
     found = after("standard", Losing(change(liar, 1 + REPEATS)), nodes=6)
     assert named(found) == [*found.declared]
     assert found.jobs["data_parallel"].first_failure is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OSError while all-reduce: (External) CUDA error(700), an illegal memory access was encountered",
+        "SystemError while all-reduce: uncorrectable ECC error encountered",
+        "ImportError while joining the group: libcudnn.so.9",
+    ],
+)
+def test_gpus_that_fail_in_a_collective_are_named_and_no_other(words: str) -> None:
+    found = after("standard", Losing(says_in_a_collective(words)("gpu06", 1 + REPEATS)), nodes=6)
+    assert named(found) == ["gpu01", "gpu02", "gpu03"]
+
+
 @pytest.mark.parametrize("change", [lost_their_peer, filled_the_store])
 def test_of_many_nodes_the_witnesses_alone_are_named(
-    change: Callable[[str, int], Callable[[JobSpec, JobOutcome], JobOutcome]],
+    change: Change,
 ) -> None:
     found = after("standard", Losing(change("gpu12", 1 + REPEATS)), nodes=12)
     assert named(found) == ["gpu01", "gpu02", "gpu03"]

@@ -250,7 +250,9 @@ def test_a_view_keeps_the_nodes_sources_and_its_secrets_to_itself(tmp_path: Path
 def test_apts_own_user_gets_to_what_a_view_fetches_and_to_nothing_else(tmp_path: Path) -> None:
     view = tmp_path / "view"
     view.mkdir(mode=0o700)
-    make_view(tmp_path, view, proxy="Acquire;\n", fresh_lists=True)
+    make_view(tmp_path, view, source="URIs: https://ops:s3cret@mirror\n", fresh_lists=True)
+    for name in ("sources.list.d", "preferences.d"):
+        assert (view / name).stat().st_mode & 0o777 == 0o700
     user = pwd.getpwnam("_apt").pw_uid
     assert (view.stat().st_mode & 0o777, (view / "apt.conf").stat().st_uid) == (0o711, 0)
     for name in ("cache/archives/partial", "lists/partial"):

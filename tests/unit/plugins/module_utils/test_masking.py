@@ -98,3 +98,17 @@ def test_what_docker_and_skopeo_print_has_no_secret(
     assert found["failed"] and found["code"] == "registry.login-refused"
     assert "***" in found["msg"] and "***" in "".join(found["stderr_lines"])
     assert not is_told({**found, "invocation": {}})
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("https://ops:it's@mirror:443/cuda/", "https://mirror:443/cuda/"),
+        ("http://mirror/a@b", "http://mirror/a@b"),
+        ("file:/srv/cuda/", "file:/srv/cuda/"),
+        ("copy:/srv/a@b", "copy:/srv/a@b"),
+        ("", ""),
+    ],
+)
+def test_an_address_loses_its_login_and_nothing_else(url: str, printed: str) -> None:
+    assert masking.without_login(url) == printed

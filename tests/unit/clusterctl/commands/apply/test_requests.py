@@ -127,6 +127,7 @@ def test_preflight_alone_is_preflight_alone(clusterctl, ansible, words):
         ({"registry_client_robot": "build"}, "registry_client_robot"),
         ({"registry_client_address": "other.example.org:443"}, "registry_client_address"),
         ({"registry_client_user": "{{ inventory_hostname }}"}, "registry_client_user"),
+        ({"registry_client_auth": "htpasswd"}, "registry_client_auth"),
         ({"registry_client_auth": "anonymous", "registry_client_robot": "build"}, None),
     ],
 )
