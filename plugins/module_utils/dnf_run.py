@@ -115,7 +115,7 @@ def dnf_runner(module: AnsibleModule, root: Path = Path("/"), view: Path | None 
         def run(argv: list[str]) -> tuple[int, str, str]:
             argv = [*dnf, *argv[1:]] if argv[0] == "dnf" else argv
             # What installs writes packages, which may be longer than any index.
-            limited = argv if "--assumeyes" in argv else with_file_limit(argv)
+            limited = argv if {"--assumeyes", "shell"} <= set(argv) else with_file_limit(argv)
             return mask_done(module, argv, module.run_command(limited, environ_update=variables))
 
         yield run

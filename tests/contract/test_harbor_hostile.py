@@ -287,6 +287,18 @@ def test_what_one_project_has_too_much_of_is_said_of_it_alone(
     assert "the list has no end: 20000 were read" in told["project", "eves"]
 
 
+def test_nothing_is_deleted_in_a_project_that_cannot_be_read(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    raw = two_projects()
+    raw["registry_projects"][0]["immutable_tags"] = [{"tags": "v*"}]
+    applied(harbor.url, tmp_path, raw)
+    twisted(endless_list("Level%3Dproject"))
+    found = plan_of(harbor, tmp_path, two_projects())
+    assert found.changes == []
+    assert {(one.kind, one.name) for one in found.remarks if one.blocks} >= {("project", "eves")}
+
+
 def test_where_there_are_too_many_projects_the_declared_ones_are_looked_at(
     harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
 ) -> None:

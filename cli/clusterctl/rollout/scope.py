@@ -125,7 +125,7 @@ def _require_one_login(inventory: Inventory) -> None:
                 f"{host.name} and {name} differ in {', '.join(differing)}: all hosts pull as the same user",
                 code="settings.value",
                 where=f"{host.name}: {differing[0]}",
-                hint="Give all hosts the same robot, one that may only pull.",
+                hint="Let all hosts pull as the same user, or robot, that may do nothing else.",
             )
 
 

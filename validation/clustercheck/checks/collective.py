@@ -58,9 +58,13 @@ def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...],
     return not_applicable(because)
 
 
+def _nodes_of_ranks(evidence: Evidence) -> dict[int, str]:
+    return {rank.rank: rank.node for rank in outcome_of(evidence, JOB).ranks}
+
+
 def _only_sender(evidence: Evidence, node: str, wrong: Sequence[Mapping[str, Any]]) -> str:
     """The other node from which all that is wrong came straight, where a rank can say it, else nothing."""
-    nodes = {rank.rank: rank.node for rank in outcome_of(evidence, JOB).ranks}
+    nodes = evidence.once(_nodes_of_ranks)
     ranks = [point.get("wrong_from") for point in wrong]
     if not all(isinstance(each, list) and each and all(type(r) is int for r in each) for each in ranks):
         return ""

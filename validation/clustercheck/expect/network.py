@@ -109,7 +109,8 @@ def expectation(adapters: Mapping[str, Adapter], collective: str = "all_reduce")
     adapter = adapters[slowest]
     physical = {node: each for node, each in adapters.items() if each.physical}
     bound = min(physical, key=lambda node: physical[node].gbps, default="")
-    is_bound = 2 * len(physical) >= len(adapters)
+    # One that calls itself physical gains nothing by it.
+    is_bound = adapter.physical or 2 * len(physical) >= len(adapters)
     kinds = Counter(each.kind for each in adapters.values())
     kind = max(kinds, key=lambda name: (kinds[name], name == adapter.kind))
     rule = _rules()[adapter.kind]

@@ -104,13 +104,14 @@ def find_culprits(
     for result in (one for one in failed if one.scope is Scope.GROUP):
         node = str(result.subject.node)
         is_victim = faulty and node not in faulty and failures[result.check] > 1
+        if is_victim:
+            continue
+        because = f"{result.check}: {result.because}"
         if result.between:
             first, second = sorted((node, result.between))
-            suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
-        elif not is_victim:
-            suspicions["node", node, None, None].add_effect(
-                f"{result.check}: {result.because}", result.remedy
-            )
+            suspicions["link", first, None, second].add(because, result.remedy)
+        else:
+            suspicions["node", node, None, None].add_effect(because, result.remedy)
     if isolated is not None and (group_is_slow or isolated.sure):
         _add_isolation_result(isolated, results, suspicions)
     found = [

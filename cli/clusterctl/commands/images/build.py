@@ -68,7 +68,10 @@ def command(
     bases = {recipe.name: _base(inventory, declared, recipe) for recipe in recipes}
     unfit = _unfit(inventory, bases)
     if len(unfit) == len(recipes):
-        raise next(iter(unfit.values()))
+        *others, (_, last) = unfit.items()
+        for name, error in others:
+            options.tell_failure(name, error)
+        raise last
     registry = registry_name(asked_host(inventory))
     orders = [
         Order(recipe, bases[recipe.name], context_of(recipe, bases[recipe.name], registry))

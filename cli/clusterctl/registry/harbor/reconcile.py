@@ -141,13 +141,15 @@ def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
             why = f"cannot be listed: {site.unlisted}; of those that nobody declared nothing is said"
             unread.append(Remark(projects.KIND, "all", why))
         readable = tuple(one for one in wanted if one.name not in site.unread)
+        accounts = {key: one for key, one in accounts.items() if not site.is_in_unread(key, "+")}
+        heats = {key: one for key, one in heats.items() if not site.is_in_unread(key, "/")}
         add(
             unread,
             projects.findings(site, readable, there),
             preheat.findings(site, preheated.instances, networks),
         )
         add(
-            immutables.findings(site, wanted, rules),
+            immutables.findings(site, readable, rules),
             replications.findings(site, declared.registry_replications, copies),
             robots.findings(site, declared.registry_robots, accounts),
             schedules.findings(site, declared.registry_schedules, clocks),
@@ -156,7 +158,7 @@ def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
         add(preheat.policy_findings(site, preheated.policies, heats))
         spared = declared.undeclared
         add(
-            immutables.surplus_findings(site, wanted, rules),
+            immutables.surplus_findings(site, readable, rules),
             replications.surplus_findings(
                 site, declared.registry_replications, copies, spared=spared("registry_replications")
             ),

@@ -131,6 +131,11 @@ class Site:
             self.unread.setdefault(name, f"{broken.what}: {broken.sentence}")
             return None
 
+    def is_in_unread(self, key: str, between: str) -> bool:
+        """Whether an object, by its project and name, is of a project that cannot be read."""
+        project, has_project, _ = key.partition(between)
+        return bool(has_project) and project in self.unread
+
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretStr | None:
         """A declared secret from where it is kept; None if there is none."""
         if not (file or command):

@@ -11,6 +11,8 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.collective import JOB, change
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.said_right import against_most
+from clustercheck.locate.culprits import find_culprits
+from clustercheck.locate.faults import IsolationResult, LocatedFault
 from clustercheck.model import Result, Verdict
 from clustercheck.samples import sample
 
@@ -53,3 +55,10 @@ def test_several_senders_or_itself_are_no_single_one() -> None:
     for senders in (["gpu02", "gpu03"], ["gpu01"]):
         found = all_to_all([first_rank_of(node) for node in senders], "gpu01")["gpu01"]
         assert (found.verdict, found.between) == (Verdict.FAIL, "")
+
+
+def test_where_it_is_sure_who_sends_wrong_data_who_got_it_is_not_named() -> None:
+    found = all_to_all([first_rank_of("gpu03")], "gpu01", "gpu02")
+    fault = LocatedFault("node", ("gpu03",), "its sums are wrong with every other node", sure=True)
+    culprits = find_culprits(list(found.values()), IsolationResult((fault,)), group_is_slow=False)
+    assert [(one.scope, one.node) for one in culprits] == [("node", "gpu03")]
