@@ -64,7 +64,8 @@ def _sandbox(directory: Path) -> dict[str, str]:
         return {"APT::Sandbox::User": "root"}
     for name in PRIVATE:
         (directory / name).chmod(0o700)
-    directory.chmod(0o711)
+    for place in (directory, *(directory / name for name in ("cache", "cache/archives", "lists"))):
+        place.chmod(0o711)
     for name in ("cache/archives/partial", "lists/partial"):
         (directory / name).chmod(0o700)
         with suppress(PermissionError):  # apt then reads the network as whoever runs it

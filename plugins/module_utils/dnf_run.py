@@ -40,8 +40,9 @@ OURS = {
     "strict": "True",
 }
 # What dnf's files can have as the value of an option: `$` would begin one of its variables there. curl ends a
-# user at a colon.
-USER, PASSWORD = re.compile(r"[^\s$:\x00-\x1f\x7f]+"), re.compile(r"[^\s$\x00-\x1f\x7f]*")
+# user at a colon, and libdnf takes a pair of quotes away.
+USER = re.compile(r"(?!(['\"]).*\1$)[^\s$:\x00-\x1f\x7f]+")
+PASSWORD = re.compile(r"(?!(['\"]).*\1$)[^\s$\x00-\x1f\x7f]*")
 LOGIN = re.compile(r"^(\s*(?:username|password)\s*[=:][ \t]*).+", re.MULTILINE)
 VIEW = "clusterctl-view"
 # A warning of dnf on every host without the versionlock plugin.

@@ -20,7 +20,7 @@ from clusterctl.engine.journal import Journal
 from clusterctl.engine.playbook import MAX_FORKS, Runner, run_playbook
 from clusterctl.engine.progress import choose
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.scope import outside, require_whole
+from clusterctl.rollout.scope import outside, require_one_login, require_whole
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served, require_signed
 from clusterctl.runs.state import RunState, state_of
@@ -75,6 +75,7 @@ def _chosen(found: PinnedTraining, limit: str | None) -> Selection:
     inventory = found.inventory
     require_whole(inventory)
     require_trusted_files(inventory)
+    require_one_login(inventory)
     hosts = inventory.select(limit)
     out = {h.name: h.quarantined for h in inventory.matching(limit) if h.quarantined is not None}
     for name, reason in out.items():

@@ -11,7 +11,7 @@ import yaml
 
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.booleans import is_true
-from clusterctl.cluster.spec import mig_of, setting
+from clusterctl.cluster.spec import mig_of, setting, settings_of
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 
@@ -78,12 +78,10 @@ def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: 
 def require_whole(inventory: Inventory) -> None:
     """What only the settings of all hosts together show, and MIG layouts that do not fit.
 
-    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, ``settings.value``,
-    ``inventory.mig``, exit 2).
+    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, ``inventory.mig``, exit 2).
     """
     for host in inventory.gpu_nodes:
         mig_of(host)
-    _require_one_login(inventory)
     for host in inventory.hosts:
         if not groups_of_site() & set(host.groups) or not wants_image(host):
             continue
@@ -105,8 +103,18 @@ def require_whole(inventory: Inventory) -> None:
             )
 
 
-def _require_one_login(inventory: Inventory) -> None:
-    """Refuse hosts that are to pull as another user than others: roles keep one set of credentials."""
+def _login(host: Host) -> list[Any]:
+    """What decides as whom it pulls; of who does so anonymously that alone."""
+    values = settings_of(host)
+    auth = values.value(LOGIN[0])
+    return [auth] if auth == ANONYMOUS else [auth, *map(values.value, LOGIN[1:])]
+
+
+def require_one_login(inventory: Inventory) -> None:
+    """Refuse hosts that are to pull as another user than others: roles keep one set of credentials.
+
+    Raises ClusterctlError (``settings.value``, exit 2).
+    """
     first: tuple[str, list[Any]] | None = None
     known: dict[str, list[Any]] = {}
     for host in inventory.hosts:
@@ -114,7 +122,7 @@ def _require_one_login(inventory: Inventory) -> None:
             continue
         raw = repr([host.variables.get(name) for name in (*LOGIN, *FROM)])
         # A template may come to something else on each host.
-        login = known.get(raw) or [setting(host, name) for name in LOGIN]
+        login = known.get(raw) or _login(host)
         if "{{" not in raw and "{%" not in raw:
             known[raw] = login
         if login[0] == ANONYMOUS:

@@ -15,7 +15,7 @@ from clustercheck.checks.support.job import commonest, failed_on, has_mig, outco
 from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
-from clustercheck.launch.first_failure import PEER_GONE
+from clustercheck.launch.first_failure import OWN_CAUSE, PEER_GONE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
@@ -25,6 +25,7 @@ WITNESSES = 2  # nodes, whose word counts more than one's
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
 EXPECTED = "each sample once an epoch, and a loss that falls"
+NO_ERROR = "its processes named no error"
 MAX_LOSS = 1e9  # no honest one is near it; a node that says more is not counted
 
 Trainer = Mapping[str, Any]
@@ -88,9 +89,10 @@ def _launchers(evidence: Evidence) -> dict[str, Mapping[str, Any]]:
 
 
 def _lost_peer(launched: Mapping[str, Any]) -> bool:
-    """Whether a launcher did not end, or its processes ended because they lost others."""
-    code = launched.get("exit_code", 0)
-    return code is None or (code != 0 and PEER_GONE.search(_last_error(launched)) is not None)
+    """Whether a launcher did not end, or its processes ended because they lost others, or name no error."""
+    code, error = launched.get("exit_code", 0), _last_error(launched)
+    has_lost = error == NO_ERROR or (PEER_GONE.search(error) and not OWN_CAUSE.search(error))
+    return code is None or (code != 0 and bool(has_lost))
 
 
 def _lost_nodes(evidence: Evidence) -> frozenset[str]:
@@ -117,7 +119,7 @@ def _either_of_two(evidence: Evidence) -> dict[str, str]:
 
 def _last_error(launched: Mapping[str, Any]) -> str:
     lines = [line for line in str(launched.get("log")).splitlines() if "Error" in line]
-    return first_line(lines[-1]) if lines else "its processes named no error"
+    return first_line(lines[-1]) if lines else NO_ERROR
 
 
 def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:

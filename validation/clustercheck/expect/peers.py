@@ -65,10 +65,11 @@ def equals_of_nodes(nodes: Sequence[Sequence[float]]) -> Equals | None:
 
     They are as many as so many of equal weight would tell (Kish's effective sample size).
     """
+    nodes = [values for values in nodes if values]
     if len(set(map(len, nodes))) == 1:  # as many values are as many votes
         return equals([value for values in nodes for value in values])
-    spread = sum((Fraction(1, len(values)) for values in nodes if values), Fraction())
-    count = int(sum(map(bool, nodes)) ** 2 / spread) if spread else 0
+    spread = sum((Fraction(1, len(values)) for values in nodes), Fraction())
+    count = int(len(nodes) ** 2 / spread) if spread else 0
     if count < LEAST_EQUALS:
         return None
     votes = count_votes(map(Counter, nodes)).items()

@@ -240,7 +240,8 @@ def _merge_points(
         other = points.get(key, point)
         chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
         right = point.get("correct") is True and other.get("correct") is True
-        points[key] = {**chosen, "correct": right}
+        wrong_from = point.get("wrong_from") or other.get("wrong_from")
+        points[key] = {**chosen, "correct": right, **({"wrong_from": wrong_from} if wrong_from else {})}
     return list(points.values())
 
 

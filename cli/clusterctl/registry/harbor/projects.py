@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+import httpx
+
 from clusterctl.registry.harbor import answers, endpoints, retention
 from clusterctl.registry.harbor.change import (
     Action,
@@ -25,7 +27,6 @@ KIND = "project"
 PATH = "/projects"
 # Harbor makes it, and cannot do without.
 BUILT_IN = "library"
-NOT_FOUND = 404
 QUOTA, RETENTION = "quota", frozenset({"retention", "retention_schedule"})
 SEVERITIES = ("low", "medium", "high", "critical")
 
@@ -97,7 +98,7 @@ def _named(site: Site, name: str) -> Found | None:
     try:
         return site.client.get(f"project {name}", path(name), answers.ProjectAnswer)
     except Refused as refused:
-        if refused.status != NOT_FOUND:
+        if refused.status != httpx.codes.NOT_FOUND:
             raise
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,7 +82,7 @@ def test_it_runs_as_a_plain_process_that_is_no_rank(paddle: Path) -> None:
     said = asked(paddle, f"print({names})\nprint('to the other stream', file=sys.stderr)")
     assert said["exit_code"] == 0
     assert sorted(said["text"].splitlines()) == ["[]", "to the other stream"]
-    assert said["command"].endswith(f"{sys.executable} -c {run_check.PROGRAM}")
+    assert said["command"].endswith(f"{sys.executable} -c {shlex.quote(run_check.PROGRAM)}")
 
 
 def test_what_raises_or_hangs_is_told_and_ended(paddle: Path) -> None:

@@ -18,12 +18,12 @@ from clustercheck.parse.reading import CannotReadError
 def among_gpus(
     evidence: Evidence, job: str, node: str, read_s: Callable[[RankOutcome], float], key: Hashable
 ) -> Limit | None:
-    """The middle, in ms, of all GPUs that can be read on nodes of this one's kind, from four on.
+    """The middle, in ms, of all GPUs that can be read on nodes of this one's profile and model, from four on.
 
-    With MIG a node says itself how many ranks it has: each node has one vote. ``key`` is of what ``read_s``
-    reads.
+    A GPU takes as long beside others as alone. With MIG a node says itself how many ranks it has: each node
+    has one vote. ``key`` is of what ``read_s`` reads.
     """
-    kind = evidence.kind(node)
+    kind = evidence.kind(node)[:2]
     return evidence.once(partial(_among, job=job, kind=kind, read_s=read_s), ("among", job, kind, key))
 
 
@@ -33,7 +33,7 @@ def _among(
     times: list[list[float]] = []
     for node, ranks in outcome_of(evidence, job).by_node.items():
         times.append([])
-        for rank in ranks if evidence.kind(node) == kind else ():
+        for rank in ranks if evidence.kind(node)[:2] == kind else ():
             with suppress(CannotReadError):
                 times[-1].append(1000 * read_s(rank))
     group = peers.equals_of_nodes(times)
