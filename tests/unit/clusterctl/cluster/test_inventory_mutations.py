@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -90,7 +91,7 @@ def mutated(draw: st.DrawFn) -> bytes:
         if action == "rename":
             branch[draw(WORDS)] = before
         elif action == "set":
-            branch[key] = draw(VALUES)
+            branch[key] = copy.deepcopy(draw(VALUES))  # else one is put into itself
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     if draw(st.integers(0, 5)) == 5:
         at = draw(st.integers(0, len(text)))
