@@ -25,7 +25,6 @@ WITNESSES = 2  # nodes, whose word counts more than one's
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
 EXPECTED = "each sample once an epoch, and a loss that falls"
-NO_ERROR = "its processes named no error"
 MAX_LOSS = 1e9  # no honest one is near it; a node that says more is not counted
 
 Trainer = Mapping[str, Any]
@@ -89,9 +88,9 @@ def _launchers(evidence: Evidence) -> dict[str, Mapping[str, Any]]:
 
 
 def _lost_peer(launched: Mapping[str, Any]) -> bool:
-    """Whether a launcher did not end, or its processes ended because they lost others, or name no error."""
+    """Whether a launcher did not end, or its processes ended because they lost others."""
     code, error = launched.get("exit_code", 0), _last_error(launched)
-    has_lost = error == NO_ERROR or (PEER_GONE.search(error) and not OWN_CAUSE.search(error))
+    has_lost = PEER_GONE.search(error) and not OWN_CAUSE.search(error)
     return code is None or (code != 0 and bool(has_lost))
 
 
@@ -119,7 +118,7 @@ def _either_of_two(evidence: Evidence) -> dict[str, str]:
 
 def _last_error(launched: Mapping[str, Any]) -> str:
     lines = [line for line in str(launched.get("log")).splitlines() if "Error" in line]
-    return first_line(lines[-1]) if lines else NO_ERROR
+    return first_line(lines[-1]) if lines else "its processes named no error"
 
 
 def _ended_badly(answer: Mapping[str, Any]) -> Finding | None:

@@ -16,6 +16,7 @@ from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
+ALONE = ("repeat_difference", "fp32_difference")
 HASHES = {
     "initial_sha256": "starts with other parameters than the other ranks, with the same seed",
     "parameters_sha256": "ends with other parameters than the other ranks",
@@ -62,13 +63,13 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
 
 def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
     """The nodes that say that all losses are right, where most say that they are not: gradients come from
-    all.
+    all. How a rank computes alone, before, is its own.
     """
     found: dict[str, bool] = {}
     for node, ranks in outcome_of(evidence, job).by_node.items():
         with suppress(CannotReadError):
             cases = [case for rank in ranks for case in training.cases_of(rank).values()]
-            found[node] = not any(map(case_problem, cases))
+            found[node] = not any(case_problem({**case, **dict.fromkeys(ALONE, 0.0)}) for case in cases)
     return against_most(found)
 
 

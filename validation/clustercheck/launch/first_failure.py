@@ -23,8 +23,9 @@ MADE_UP_LENGTH = re.compile(
 )
 # What a rank says of its own device or image, wherever it notices it: a GPU's error shows in a collective.
 OWN_CAUSE = re.compile(
-    r"cuda|cudnn|cublas|\bECC\b|\bxid\b|illegal (memory|address|instruction)|out of memory|no such device"
-    r"|device-side assert|ImportError|ModuleNotFoundError",
+    r"cuda ?error|cublas_status|cudnn_status|\bECC\b|\bxid\b|nvlink|illegal (memory|address|instruction)"
+    r"|out of memory|MemoryError|bad_alloc|no space left|no such device|device-side assert|ImportError"
+    r"|ModuleNotFoundError",
     re.I,
 )
 # What a library logs when it gives up on a peer and aborts its process: gloo also where one sends too much.
@@ -160,7 +161,8 @@ def names_a_witness(outcome: JobOutcome) -> bool:
 def _lost_others(rank: RankOutcome) -> bool:
     """Whether what a peer sent, or did not, may have ended it."""
     has_failed = rank.state is RankState.FAILED and rank.waited_for_peers
-    return rank.state is RankState.LOST_PEER or (has_failed and not OWN_CAUSE.search(rank.because))
+    is_own = OWN_CAUSE.search(rank.because) and not MADE_UP_LENGTH.search(rank.because)
+    return rank.state is RankState.LOST_PEER or (has_failed and not is_own)
 
 
 def without_first_failure(outcome: JobOutcome) -> JobOutcome:
@@ -236,8 +238,8 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
     if outcome.state is not RankState.FAILED:
         return False
     in_collective = bool((item.verdict or {}).get("collective"))
-    lost = PEER_GONE.search(outcome.because) or MADE_UP_LENGTH.search(outcome.because)
-    return not (in_collective and lost)
+    has_lost = PEER_GONE.search(outcome.because) and not OWN_CAUSE.search(outcome.because)
+    return not (in_collective and (has_lost or MADE_UP_LENGTH.search(outcome.because)))
 
 
 def _may_have_left(master: RankOutcome, lost: RankOutcome) -> bool:

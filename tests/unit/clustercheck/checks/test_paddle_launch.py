@@ -374,10 +374,16 @@ def test_whom_most_nodes_lost_fails_and_they_do_not(said: dict[str, Any], becaus
 OWN = "workerlog.0: Traceback\nOSError: NCCL error(1), unhandled cuda error\n"
 
 
-def test_who_fails_by_its_own_gpu_lost_no_peer_and_who_names_no_error_is_no_culprit_of_theirs() -> None:
+def test_who_fails_by_its_own_gpu_lost_no_peer() -> None:
     own = [says(node, exit_code=1, log=OWN) for node in ("gpu01", "gpu02")]
     found = judged(seeding.chain(*own, says("gpu03", exit_code=1, log=""))(sample.healthy()))
     assert {found[node].verdict for node in ("gpu01", "gpu02")} == {Verdict.FAIL}
+
+
+def test_one_that_ends_without_a_word_is_named_and_not_those_that_wait_for_it() -> None:
+    waits = says("gpu01", exit_code=None), says("gpu03", exit_code=1, log=CLOSED)
+    found = judged(seeding.chain(*waits, says("gpu02", exit_code=137, log=""))(sample.healthy()))
+    assert {node for node, one in found.items() if one.verdict is Verdict.FAIL} == {"gpu02"}
 
 
 def test_of_two_nodes_either_may_have_ended_the_connection() -> None:

@@ -116,14 +116,11 @@ def test_ranks_meet_for_no_more_rails_than_two_of_them_have(
     monkeypatch: pytest.MonkeyPatch, ports: tuple[int, ...], rails: int
 ) -> None:
     """What one claims alone, in its probe's record, would keep the others at it past the job's limit."""
-    met: list[int] = []
+    met: list[str] = []
     monkeypatch.setattr(rdma_write, "explain_missing", lambda: "")
     monkeypatch.setattr(rdma_write, "write_to_itself", lambda *_: {})
-    monkeypatch.setattr(
-        rdma_write, "_run_round", lambda _world, _said, where, _pair: met.append(where[1]) or []
-    )
-    world = SimpleNamespace(rank=0, exchange=lambda *_: [""], set_phase=lambda *_: None)
+    world = SimpleNamespace(rank=0, wait=met.append, set_phase=lambda *_: None)
     each = [[{"device": f"mlx5_{n}", "port": 1} for n in range(count)] for count in ports]
     arguments = {"ports": each, "rounds": [[]], "iterations": 1, "limit_each_s": 1.0}
     assert rdma_write.run(world, arguments)["ok"]  # type: ignore[arg-type]
-    assert met == list(range(rails))
+    assert met == [f"rail {n} in round 0{end}" for n in range(rails) for end in ("", ", measured")]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 
-from clustercheck.checks.support.job import outcome_of
+from clustercheck.checks.support.job import has_mig, outcome_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
@@ -23,8 +23,14 @@ def among_gpus(
     A GPU takes as long beside others as alone. With MIG a node says itself how many ranks it has: each node
     has one vote. ``key`` is of what ``read_s`` reads.
     """
-    kind = evidence.kind(node)[:2]
+    kind = _kind(evidence, node)
     return evidence.once(partial(_among, job=job, kind=kind, read_s=read_s), ("among", job, kind, key))
+
+
+def _kind(evidence: Evidence, node: str) -> tuple[str, str, bool]:
+    """The profile and model of its GPUs, and whether they are split."""
+    profile, model, _ = evidence.kind(node)
+    return profile, model, has_mig(evidence, node)
 
 
 def _among(
@@ -33,7 +39,7 @@ def _among(
     times: list[list[float]] = []
     for node, ranks in outcome_of(evidence, job).by_node.items():
         times.append([])
-        for rank in ranks if evidence.kind(node)[:2] == kind else ():
+        for rank in ranks if _kind(evidence, node) == kind else ():
             with suppress(CannotReadError):
                 times[-1].append(1000 * read_s(rank))
     group = peers.equals_of_nodes(times)
