@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
+from ansible_collections.clusterctl.cluster.plugins.module_utils.file_limit import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_answer
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts, quoted

@@ -28,21 +28,11 @@ LOCKS = Path("/run/clusterctl/locks")
 
 # The code of a failure for which a program that did not end is the cause.
 LATE = "task.timed-out"
-# Of an index of packages, unpacked: the longest of distributions have some 100 MB.
-MAX_INDEX_BYTES = 1 << 30
 
 
 # Where the modules of one drift probe keep what programs answer: none of them changes anything, so a question
 # has one answer, and is asked once.
 shared_answers: Path | None = None
-
-
-def with_file_limit(argv: list[str], most_bytes: int = MAX_INDEX_BYTES) -> list[str]:
-    """The same program, which can write no file that is longer, and none that it starts.
-
-    An index that nobody signs has any size that its source says.
-    """
-    return ["sh", "-c", 'ulimit -f "$1" && shift && exec "$@"', "sh", str(most_bytes // 512), *argv]
 
 
 def run_bounded(
@@ -101,7 +91,8 @@ def run_reading(
     """Exit code, standard output (none) and error of a program that may read so many bytes in all.
 
     It is killed when it has read more, from files and from the network, by what the kernel counts each second
-    [Linux, Documentation/filesystems/proc.rst: rchar]; standard error says so.
+    [Linux, Documentation/filesystems/proc.rst: rchar]; standard error says so. A kernel without that count
+    (CONFIG_TASK_XACCT, which distributions have) sets no limit.
     """
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import mask_done, proxies_of
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
+from ansible_collections.clusterctl.cluster.plugins.module_utils.file_limit import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import os_release, read_text
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import MASK, mask_urls, without_login
 from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import with_file_limit
+from ansible_collections.clusterctl.cluster.plugins.module_utils.file_limit import with_file_limit
 
 
 def without_limit(argv: list[str]) -> list[str]:

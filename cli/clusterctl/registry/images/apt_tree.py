@@ -41,7 +41,6 @@ CONFIGURATION = "apt.conf"
 MAX_RELEASE_BYTES = 10_000_000
 # But none may fill the disk: the longest of Debian's, unpacked, have some 60 MB.
 MAX_INDEX_BYTES = 1 << 30
-LIMITED = 'ulimit -f "$1" && shift && exec "$@"'  # in blocks of 512 bytes, for all that it starts
 OF_THE_LIMIT = re.compile(rf"received signal {signal.SIGXFSZ:d}|File too large")
 # Of what apt says: a line of some 200 bytes for each package or index.
 MAX_OUTPUT_BYTES = 32 << 20
@@ -294,12 +293,14 @@ def _apt(
         raise _refusal("this machine has no apt-get", wanted)
     # apt connects later, and by itself: who listens then is not seen.
     guard_proxy(wanted.proxy, httpx.URL(wanted.proxy).host)
-    limited = ["/bin/sh", "-c", LIMITED, "sh", str(longest_file // 512)] if longest_file else []
+    command = [program, "-q", *arguments]
+    if longest_file:
+        command = shared_module("file_limit").with_file_limit(command, longest_file)
     try:
         # Where the packages lie: a disk that is full is then that one.
         with tempfile.TemporaryFile(dir=work) as output, tempfile.TemporaryFile(dir=work) as errors:
             done = subprocess.run(
-                [*limited, program, "-q", *arguments], stdout=output, stderr=errors,
+                command, stdout=output, stderr=errors,
                 timeout=LONGEST_S, stdin=subprocess.DEVNULL, env=environment, check=False,
             )  # fmt: skip
             said, complaints = _text_of(output, wanted), _text_of(errors, wanted)

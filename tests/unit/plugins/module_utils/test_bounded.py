@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import bounded
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import (
-    alone,
-    run_bounded,
-    with_file_limit,
-)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.file_limit import with_file_limit
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from hypothesis import given
