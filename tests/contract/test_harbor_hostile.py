@@ -306,8 +306,8 @@ def test_where_there_are_too_many_projects_the_declared_ones_are_looked_at(
     twisted(endless_list("/projects?"))
     found = plan_of(harbor, tmp_path, two_projects(public=True))
     assert [(c.kind, c.name) for c in found.changes] == [("project", "honest")]
-    (told,) = [one for one in found.remarks if one.name == "all"]
-    assert "cannot be listed: the list has no end" in told.why
+    (told,) = [one for one in found.remarks if one.kind == "projects"]
+    assert "cannot be listed, and nothing is said of them: the list has no end" in told.why
 
 
 def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:

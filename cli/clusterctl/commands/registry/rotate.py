@@ -89,12 +89,13 @@ def _look(site: Site, declared: Iterable[Robot]) -> dict[str, Found]:
     with site.client.keeping():
         projects.look(site, (), [one.project for one in chosen if one.project])
         there = robots.look(site, chosen, ())
-    for project, why in site.unread.items():
+    if site.unread:
+        why = "; ".join(f"the project {name} cannot be read: {why}" for name, why in site.unread.items())
         raise ClusterctlError(
-            f"the project {project} cannot be read: {site.public(why)}",
+            site.public(why),
             code="registry.api-refused",
             where=site.client.access.url,
-            hint="Name the robots that are to have a new secret, without those of this project.",
+            hint="Name the robots that are to have a new secret, without those of these projects.",
             exit_code=EXIT_CLUSTER_BAD,
         )
     missing = [one.key for one in chosen if one.key not in there]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,24 +10,20 @@ from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange
 from clusterctl.registry.harbor.declared import ImmutableTags, Project
 from clusterctl.registry.harbor.selectors import of_repositories, of_tags, pattern
-from clusterctl.registry.harbor.site import Finding, Found, Site, each, make, surplus
+from clusterctl.registry.harbor.site import Finding, Found, Site, by_project, make, surplus
 
 KIND = "immutable tags"
 
 
-def look(site: Site, declared: tuple[Project, ...]) -> dict[str, list[Found]]:
+def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Sequence[Found]]:
     """The rules of every declared project that is there."""
     there = [one.name for one in declared if (projects.KIND, one.name) in site.ids]
-    return dict(
-        zip(
-            there,
-            each(site, lambda name: site.of_project(name, lambda: _rules(site, name)) or [], there),
-            strict=True,
-        )
-    )
+    return by_project(site, there, _rules)
 
 
-def findings(site: Site, declared: tuple[Project, ...], found: dict[str, list[Found]]) -> Iterator[Finding]:
+def findings(
+    site: Site, declared: tuple[Project, ...], found: dict[str, Sequence[Found]]
+) -> Iterator[Finding]:
     """What differs: a rule that is missing, or disabled."""
     for project in declared:
         rules = {_words(rule): rule for rule in found.get(project.name, [])}
@@ -37,7 +33,7 @@ def findings(site: Site, declared: tuple[Project, ...], found: dict[str, list[Fo
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Project, ...], found: dict[str, list[Found]]
+    site: Site, declared: tuple[Project, ...], found: dict[str, Sequence[Found]]
 ) -> Iterator[Finding]:
     """Rules that nobody declared, in projects that are declared; and doubles of those that are."""
     for project in declared:

@@ -17,7 +17,16 @@ from pydantic import SecretStr
 from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
-from clusterctl.registry.harbor.site import CONFLICT, Finding, Found, Site, by_name, each, make, surplus
+from clusterctl.registry.harbor.site import (
+    CONFLICT,
+    Finding,
+    Found,
+    Site,
+    by_name,
+    by_project,
+    make,
+    surplus,
+)
 
 KIND, POLICY = "preheat instance", "preheat policy"
 PATH = "/p2p/preheat/instances"
@@ -37,10 +46,9 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
-    lists = each(site, lambda name: site.of_project(name, lambda: _policies(site, name)) or [], there)
     return {
         f"{project}/{one['name']}": one
-        for project, policies in zip(there, lists, strict=True)
+        for project, policies in by_project(site, there, _policies).items()
         for one in policies
     }
 

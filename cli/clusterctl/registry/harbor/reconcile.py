@@ -138,8 +138,8 @@ def _plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
             for name, why in sorted(site.unread.items())
         ]
         if site.unlisted:
-            why = f"cannot be listed: {site.unlisted}; of those that nobody declared nothing is said"
-            unread.append(Remark(projects.KIND, "all", why))
+            why = f"cannot be listed, and nothing is said of them: {site.unlisted}"
+            unread.append(Remark("projects", "that are not declared", why))
         readable = tuple(one for one in wanted if one.name not in site.unread)
         accounts = {key: one for key, one in accounts.items() if not site.is_in_unread(key, "+")}
         heats = {key: one for key, one in heats.items() if not site.is_in_unread(key, "/")}

@@ -34,7 +34,7 @@ from clusterctl.registry.harbor.robot_accounts import (
     renew,
     update,
 )
-from clusterctl.registry.harbor.site import Finding, Found, Site, each, surplus
+from clusterctl.registry.harbor.site import Finding, Found, Site, by_project, each, surplus
 from clusterctl.registry.harbor.vault import now
 
 SAY_DAYS_BEFORE = 14
@@ -52,7 +52,7 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
     robots = site.client.every("robots", PATH, answers.RobotAnswer, q="Level=system")
     names = dict.fromkeys([*of_projects, *(one.project for one in declared if one.project)])
     there = [name for name in names if (projects.KIND, name) in site.ids]
-    for found in each(site, lambda name: site.of_project(name, lambda: _of_project(site, name)) or [], there):
+    for found in by_project(site, there, _of_project).values():
         robots += found
     site.unreadable |= {(KIND, one["name"]) for one in robots if _key(site, one["name"]) is None}
     return {key: one for one in robots if (key := _key(site, one["name"])) is not None}

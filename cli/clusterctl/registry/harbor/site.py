@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -171,6 +172,14 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     Where one fails, or the person interrupts, none is started any more, and none is tried again.
     """
     return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
+
+
+def by_project(
+    site: Site, names: Sequence[str], read: Callable[[Site, str], Sequence[Found]]
+) -> dict[str, Sequence[Found]]:
+    """By project the objects that it has; none of one that cannot be read, which is said of that alone."""
+    lists = each(site, lambda name: site.of_project(name, partial(read, site, name)) or (), names)
+    return dict(zip(names, lists, strict=True))
 
 
 def by_name(found: Iterable[Found]) -> dict[str, Found]:
