@@ -10,15 +10,12 @@ from the median than the least effect that counts. tests/unit/clustercheck/expec
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
+from math import lcm
 from statistics import median
-
-from clustercheck.expect.votes import count_votes
 
 LEAST_EQUALS = 4  # of three, the median absolute deviation says next to nothing
 NORMAL_MAD = 1.4826  # the MAD of normal noise is its sigma over this
@@ -66,23 +63,25 @@ def equals_of_nodes(nodes: Sequence[Sequence[float]]) -> Equals | None:
     They are as many as so many of equal weight would tell (Kish's effective sample size).
     """
     nodes = [values for values in nodes if values]
-    if len(set(map(len, nodes))) == 1:  # as many values are as many votes
-        return equals([value for values in nodes for value in values])
-    spread = sum((Fraction(1, len(values)) for values in nodes), Fraction())
-    count = int(len(nodes) ** 2 / spread) if spread else 0
+    whole = lcm(*map(len, nodes))  # a node's vote, divided among its values
+    shares = [whole // len(values) for values in nodes]
+    count = len(nodes) ** 2 * whole // sum(shares) if nodes else 0
     if count < LEAST_EQUALS:
         return None
-    votes = count_votes(map(Counter, nodes)).items()
+    votes = [(value, share) for values, share in zip(nodes, shares, strict=True) for value in values]
     middle = _weighted_median(votes)
-    return Equals(count, middle, NORMAL_MAD * _weighted_median((abs(v - middle), vote) for v, vote in votes))
+    return Equals(
+        count, middle, NORMAL_MAD * _weighted_median((abs(v - middle), share) for v, share in votes)
+    )
 
 
-def _weighted_median(values: Iterable[tuple[float, Fraction]]) -> float:
+def _weighted_median(values: Iterable[tuple[float, int]]) -> float:
     """Where half of the weight lies below; between two values if it does between them."""
     ordered = sorted(values)
-    below = list(accumulate(weight for _, weight in ordered))
-    number = bisect_right(below, below[-1] / 2)
-    if number and 2 * below[number - 1] == below[-1]:
+    doubled = [2 * below for below in accumulate(weight for _, weight in ordered)]
+    half = doubled[-1] // 2
+    number = bisect_right(doubled, half)
+    if number and doubled[number - 1] == half:
         return (ordered[number - 1][0] + ordered[number][0]) / 2
     return ordered[number][0]
 
