@@ -246,6 +246,16 @@ def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
         assert came is not None and came[1] == "1"
 
 
+def say_in_turn(listener: socket.socket, *said: bytes) -> None:
+    """A stranger who listens: what it says, each after an answer to the one before."""
+    connection, _ = listener.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.settimeout(20)
+        for one in said:
+            connection.sendall(one)
+            connection.recv(1024)
+
+
 @pytest.mark.parametrize(
     "nonce",
     [b'"\\ud800"', b"[" * 900 + b"]" * 900, b"9" * 5_000, b'"' + b"a" * 33 + b'"', b"null", b"\xff"],
@@ -254,15 +264,7 @@ def test_no_stranger_ends_or_holds_up_who_waits(sent: bytes) -> None:
 def test_whatever_a_listener_asks_for_is_a_peers_error(nonce: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "RETRY_S", 0.01)
     with contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener, ThreadPoolExecutor(1) as pool:
-
-        def ask() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(20)
-                connection.sendall(nonce + b"\n")
-                connection.recv(1024)
-
-        asked = pool.submit(ask)
+        asked = pool.submit(say_in_turn, listener, nonce + b"\n")
         with pytest.raises(meeting.MeetingError, match=r"cannot be reached: (a|.* from a) peer"):
             meeting.connect(ADDRESSES[0], listener.getsockname()[1], "s3cret", "1", 0)
         asked.result(60)
@@ -282,15 +284,7 @@ def relay(listener: socket.socket, there: tuple[str, int], answers: list[bytes])
 def test_who_listens_without_the_key_is_no_peer(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
     with contextlib.closing(meeting.listen(ADDRESSES[0], 0)) as listener, ThreadPoolExecutor(1) as pool:
-
-        def lie() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(b'"' + b"0" * 32 + b'"\n')
-                connection.recv(1024)
-                connection.sendall(answer)
-
-        lied = pool.submit(lie)
+        lied = pool.submit(say_in_turn, listener, b'"' + b"0" * 32 + b'"\n', answer)
         with pytest.raises(meeting.MeetingError, match="cannot be reached"):
             meeting.Meeting(1, 3, listener.getsockname(), {"0": "s3cret", "2": "of rank 2"})
         lied.result(60)
