@@ -149,10 +149,10 @@ def size_of(module: AnsibleModule, skopeo: str, digest: str, depth: int = 0) -> 
     rc, raw, err = run(module, [skopeo, "inspect", "--raw", *auth, reference])
     if rc != 0:
         fail_copy(module, rc, f"reading {reference}: {reason_of(err)}")
-    because = "it has another digest" if not is_manifest(raw, digest) else ""
-    because = because or ("lists of lists have no end" if depth > MAX_DEPTH else "")
-    if because:
-        fail_copy(module, 1, f"reading {reference}: {because}")
+    if not is_manifest(raw, digest):
+        fail_copy(module, 1, f"reading {reference}: what came has another digest")
+    if depth > MAX_DEPTH:
+        fail_copy(module, 1, f"reading {reference}: lists are nested more than {MAX_DEPTH} deep")
     try:
         manifest = json.loads(raw)
         parts = manifest.get("manifests")

@@ -101,7 +101,7 @@ def command(
     records = [_record(name, one) for name, one in found.items()]
     summary = {"type": "summary", "run": run.id, "registry": registry, "exit": code}
     store.finish(run, code, {**summary, "images": records})
-    _tell(found, records, as_json=as_json)
+    _tell(found, as_json=as_json)
     if as_json:
         console.emit(summary)
     return code
@@ -133,20 +133,16 @@ def _base(inventory: Inventory, declared: Sequence[DeclaredImage], recipe: Build
     return base
 
 
-def _unfit(inventory: Inventory, bases: Mapping[str, LockedImage]) -> dict[str, ExplainedError]:
+def _unfit(inventory: Inventory, bases: Mapping[str, LockedImage]) -> dict[str, ClusterctlError]:
     """The recipes whose base the nodes' driver does not serve, or lacks a signature that is required."""
-    unserved = gate.driver_failures(tuple(bases.values()), nodes_driver(inventory))
-    signatures = checker(inventory)
-    found: dict[str, ExplainedError] = {}
-    for recipe, base in bases.items():
-        try:
-            if base.name in unserved:
-                raise unserved[base.name]
-            if signatures is not None:
+    failures = gate.driver_failures(tuple(bases.values()), nodes_driver(inventory))
+    if (signatures := checker(inventory)) is not None:
+        for base in bases.values():
+            try:
                 signatures.require_recorded([base], trusted=True)
-        except ClusterctlError as error:
-            found[recipe] = error
-    return found
+            except ClusterctlError as error:
+                failures.setdefault(base.name, error)
+    return {recipe: failures[base.name] for recipe, base in bases.items() if base.name in failures}
 
 
 def _made(
@@ -177,7 +173,6 @@ def _lock(inventory: Inventory, images: list[LockedImage]) -> None:
 
 
 def _show(orders: list[Order], unfit: Mapping[str, ExplainedError], *, as_json: bool) -> int:
-    records = [_record(name, one) for name, one in unfit.items()]
     for order in orders:
         name = order.recipe.name
         if as_json:
@@ -187,7 +182,7 @@ def _show(orders: list[Order], unfit: Mapping[str, ExplainedError], *, as_json: 
             if file == nccl_tests.FILE:
                 continue
             console.RESULTS.print(f"# {name}: {file}\n{text}", soft_wrap=True)
-    _tell(unfit, records, as_json=as_json)
+    _tell(unfit, as_json=as_json)
     return EXIT_CLUSTER_BAD if unfit else EXIT_GOOD
 
 
@@ -206,16 +201,13 @@ def _record(name: str, one: Built | ExplainedError) -> dict[str, Any]:
     }
 
 
-def _tell(
-    found: Mapping[str, Built | ExplainedError], records: list[dict[str, Any]], *, as_json: bool
-) -> None:
-    if as_json:
-        for record in records:
+def _tell(found: Mapping[str, Built | ExplainedError], *, as_json: bool) -> None:
+    for name, one in found.items():
+        record = _record(name, one)
+        if as_json:
             console.emit(record)
-        return
-    for record, one in zip(records, found.values(), strict=True):
-        if isinstance(one, ExplainedError):
-            options.tell_failure(record["name"], one)
+        elif isinstance(one, ExplainedError):
+            options.tell_failure(name, one)
         elif one.there:
             console.RESULTS.print(f"{record['reference']}: is there, of this recipe and base")
         else:

@@ -95,12 +95,12 @@ def require_driver(images: Sequence[LockedImage], driver: str) -> None:
     """Refuse images that the nodes' driver does not serve. Raises ClusterctlError (``images.driver``)."""
     refused = unserved(images, driver)
     if refused:
-        raise _unserved("; ".join(refused.values()) + "; nothing was moved")
+        raise _driver_error("; ".join(refused.values()) + "; nothing was moved")
 
 
 def driver_failures(images: Sequence[LockedImage], driver: str) -> dict[str, ClusterctlError]:
     """The images that the nodes' driver does not serve, by name, and why (``images.driver``)."""
-    return {name: _unserved(words) for name, words in unserved(images, driver).items()}
+    return {name: _driver_error(words) for name, words in unserved(images, driver).items()}
 
 
 def unserved(images: Sequence[LockedImage], driver: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def unserved(images: Sequence[LockedImage], driver: str) -> dict[str, str]:
     }
 
 
-def _unserved(words: str) -> ClusterctlError:
+def _driver_error(words: str) -> ClusterctlError:
     return ClusterctlError(
         words,
         code="images.driver",
