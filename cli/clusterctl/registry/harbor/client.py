@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from clustercheck.parse.document import count_marks
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
+from clusterctl.registry.harbor.kept import Kept
 from clusterctl.registry.harbor.session import TRY_AGAIN, HarborSession
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
@@ -33,10 +33,6 @@ PATH = "/api/v2.0"
 PAGE = 100
 # Of one answer, and of a list. Sites have thousands of robots at most, of some kilobytes each.
 ANSWER_BYTES, MAX_PAGES = 8 << 20, 200
-# Of all that is kept at the same time: what nobody reads takes memory, too.
-KEPT_BYTES, KEPT_VALUES = 64 << 20, 2_000_000
-# Of that what belongs to one project, whose administrator decides how much there is.
-SHARES = 8
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 TRIES = 6
@@ -93,53 +89,6 @@ class Stopped(Exception):
     """Nobody wants the answer any more: it ends a call, and is told to nobody."""
 
 
-class _Kept:
-    """How much of Harbor's answers is kept at the same time. Safe to use from several threads.
-
-    One that is a part ``of`` another has a share of that one's limits, and counts there, too.
-    """
-
-    def __init__(self, of: _Kept | None = None) -> None:
-        self._bytes = self._values = 0
-        self._of = of
-        self._most_bytes, self._most_values = (
-            limit // (SHARES if of else 1) for limit in (KEPT_BYTES, KEPT_VALUES)
-        )
-        self._lock = threading.Lock()
-
-    def add(self, what: str, answer: httpx.Response) -> None:
-        """Count an answer. Raises TooMuch, and counts nothing, where it is that with those before."""
-        values = count_marks(answer.content, exactly=True).values
-        if not self._fits(len(answer.content), values):
-            limits = f"{self._most_bytes} bytes or {self._most_values} values"
-            because = f"Harbor's answers have more than {limits}{'' if self._of else ' in all'}"
-            raise TooMuch(what, answer.status_code, because)
-        if self._of:
-            try:
-                self._of.add(what, answer)
-            except TooMuch:
-                self._take(-len(answer.content), -values)
-                raise
-
-    def give_back(self) -> None:
-        """Count nothing of this part any more: it is not kept."""
-        if self._of:
-            self._of._take(-self._bytes, -self._values)
-
-    def _fits(self, size: int, values: int) -> bool:
-        with self._lock:
-            fits = self._bytes + size <= self._most_bytes and self._values + values <= self._most_values
-            if fits:
-                self._bytes += size
-                self._values += values
-            return fits
-
-    def _take(self, size: int, values: int) -> None:
-        with self._lock:
-            self._bytes += size
-            self._values += values
-
-
 class Client:
     """One Harbor. Safe to use from several threads; counts its calls.
 
@@ -158,7 +107,7 @@ class Client:
         self.stop = stop or threading.Event()
         self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
-        self._kept: _Kept | None = None
+        self._kept: Kept | None = None
         self._own = threading.local()
         password = access.password.get_secret_value()
         # What Harbor was told, and must not tell others by our mouth.
@@ -187,7 +136,7 @@ class Client:
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """All that is read meanwhile, by any thread, is kept, and bounded together."""
-        self._kept = _Kept()
+        self._kept = Kept()
         try:
             yield
         finally:
@@ -196,7 +145,7 @@ class Client:
     @contextmanager
     def confined(self) -> Iterator[None]:
         """What this thread reads meanwhile has a share of all that is kept; where it breaks off, nothing."""
-        self._own.kept = kept = _Kept(self._kept or _Kept())
+        self._own.kept = kept = Kept(self._kept or Kept())
         try:
             yield
         except BrokenAnswer:
@@ -205,7 +154,7 @@ class Client:
         finally:
             self._own.kept = None
 
-    def _keeper(self) -> _Kept | None:
+    def _keeper(self) -> Kept | None:
         return getattr(self._own, "kept", None) or self._kept
 
     def get(
@@ -223,7 +172,7 @@ class Client:
         """One object; None where the answer is empty, as Harbor's is for no schedule."""
         answer = self._served("GET", what, path, query=query)
         if kept := self._keeper():
-            kept.add(what, answer)
+            _keep(kept, what, answer)
         return _content(what, answer, model) if _has_content(answer) else None
 
     def ask(self, what: str, path: str, **query: Any) -> None:
@@ -292,13 +241,13 @@ class Client:
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, totals, kept = {}, [], self._keeper() or _Kept()
+            found, totals, kept = {}, [], self._keeper() or Kept()
             while not totals or len(totals) * PAGE < totals[-1]:
                 if len(totals) == MAX_PAGES:
                     raise TooMuch(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
                 asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
                 answer = self._served("GET", what, path, query=asked)
-                kept.add(what, answer)
+                _keep(kept, what, answer)
                 items = _list(what, answer, model)
                 found |= {item[key]: item for item in items}
                 totals.append(_total(what, answer, len(found)))
@@ -470,6 +419,11 @@ def _pause(failed: int, asked: str = "") -> float:
 
 def _has_content(answer: httpx.Response) -> bool:
     return bool(answer.content.strip())
+
+
+def _keep(kept: Kept, what: str, answer: httpx.Response) -> None:
+    if why := kept.add(answer.content):
+        raise TooMuch(what, answer.status_code, why)
 
 
 def _content(what: str, answer: httpx.Response, model: type[HarborObject]) -> dict[str, Any]:
