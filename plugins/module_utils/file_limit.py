@@ -13,4 +13,4 @@ def with_file_limit(argv: list[str], most_bytes: int = MAX_INDEX_BYTES) -> list[
 
     An index that nobody signs has any size that its source says.
     """
-    return ["sh", "-c", 'ulimit -f "$1" && shift && exec "$@"', "sh", str(most_bytes // 512), *argv]
+    return ["/bin/sh", "-c", 'ulimit -f "$1" && shift && exec "$@"', "sh", str(most_bytes // 512), *argv]

@@ -68,7 +68,7 @@ def equals_of_nodes(nodes: Sequence[Sequence[float]]) -> Equals | None:
     count = len(nodes) ** 2 * whole // sum(shares) if nodes else 0
     if count < LEAST_EQUALS:
         return None
-    votes = [(value, share) for values, share in zip(nodes, shares, strict=True) for value in values]
+    votes = [(value, share) for values, share in zip(nodes, shares) for value in values]
     middle = _weighted_median(votes)
     return Equals(
         count, middle, NORMAL_MAD * _weighted_median((abs(v - middle), share) for v, share in votes)
