@@ -38,6 +38,7 @@ RECORDED = (RUN_FILE, JOURNAL, RESULT, EVIDENCE)
 START = "0" * 64
 BLOCK = 1 << 16
 MAX_LINE = 1 << 16
+MAX_LINKS = 2**53  # exact in every reader of JSON
 MAX_FILE_BYTES = 16 << 30  # the evidence of a thousand nodes that say as much as is read of each
 MAX_PROBLEMS = 100
 
@@ -49,7 +50,7 @@ RunName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z ._-]{0,199}$")]
 class ChainLink(Record):
     """The state of one run's files when it was recorded. ``head`` is the digest of all other members."""
 
-    number: Annotated[int, Field(ge=1, le=2**53)]
+    number: Annotated[int, Field(ge=1, le=MAX_LINKS)]
     at: Annotated[str, Field(max_length=40)]
     run: RunName
     files: Annotated[dict[str, Digest], Field(max_length=len(RECORDED))]
@@ -81,7 +82,7 @@ def append(directory: ClusterDirectory, run: str) -> ChainLink:
         near = islice(_pieces_backwards(descriptor), MAX_PROBLEMS)
         last = next(filter(None, map(_link, near)), None)
         link = ChainLink(
-            number=last.number + 1 if last else 1,
+            number=min(last.number + 1, MAX_LINKS) if last else 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             run=run,
             files=files,

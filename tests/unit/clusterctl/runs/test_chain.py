@@ -293,6 +293,15 @@ def test_a_line_that_nobody_of_ours_wrote_is_no_link_and_ends_no_run(
     assert chain.read(cluster)[0][-1].number == 4
 
 
+def test_a_link_with_the_highest_number_ends_no_run(cluster: ClusterDirectory) -> None:
+    last = chain.read(cluster)[0][-1].model_copy(update={"number": chain.MAX_LINKS})
+    with chain.chain_file(cluster).open("a") as stream:
+        stream.write(last.model_copy(update={"head": last.expected_head()}).model_dump_json() + "\n")
+    name = runs(cluster)[2].name
+    assert chain.append(cluster, name).number == chain.MAX_LINKS
+    assert f"link {chain.MAX_LINKS} ({name}) does not follow link {chain.MAX_LINKS}" in verify(cluster).problems
+
+
 def test_a_record_of_brackets_alone_is_a_changed_one(cluster: ClusterDirectory) -> None:
     (runs(cluster)[0] / "run.json").write_text("[" * 200_000)
     assert verify(cluster).problems == (f"run.json of run {runs(cluster)[0].name} was changed",)
