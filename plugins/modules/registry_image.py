@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_reading
@@ -154,15 +155,26 @@ def size_of(module: AnsibleModule, skopeo: str, digest: str, depth: int = 0) -> 
     if depth > MAX_DEPTH:
         fail_copy(module, 1, f"reading {reference}: lists are nested more than {MAX_DEPTH} deep")
     try:
-        manifest = json.loads(raw)
+        manifest = json.loads(raw, object_pairs_hook=without_urls)
         parts = manifest.get("manifests")
         if parts is None:
             return int(manifest["config"]["size"]) + sum(int(one["size"]) for one in manifest["layers"])
         digests = sorted({str(one["digest"]) for one in parts})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        fail_copy(module, 1, f"reading {reference}: this is no manifest: {error!r}")
+        fail_copy(module, 1, f"reading {reference}: this manifest cannot be copied: {error!r}")
         raise  # not reached: fail_json ends the module
     return sum(size_of(module, skopeo, one, depth + 1) for one in digests)
+
+
+def without_urls(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a manifest. Raises ValueError where it has addresses for a part of the image.
+
+    skopeo does not copy such a layer, and nodes ask these addresses before the registry. Both are written
+    in Go, which matches names without case.
+    """
+    if any(name.casefold() == "urls" and isinstance(value, list) and value for name, value in pairs):
+        raise ValueError("it names other addresses for its layers (urls)")
+    return dict(pairs)
 
 
 def fail_copy(module: AnsibleModule, rc: int, err: str) -> None:

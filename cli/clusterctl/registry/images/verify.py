@@ -12,7 +12,7 @@ from clusterctl.registry.images.resolve import SURVEY_S, closure
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError
-from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.manifest import Blob, require_held
 
 PARALLEL_IMAGES = 8
 
@@ -116,6 +116,7 @@ def stored(digest: str) -> str:
 def _blobs(image: LockedImage, registry: Registry) -> list[Blob] | ExplainedError:
     try:
         manifests = closure(registry, image.target, image.digest)
+        require_held(manifests, f"{registry.endpoint.host}: {image.target}")
         error = mistagged(image, registry)
     except ExplainedError as failure:
         return failure

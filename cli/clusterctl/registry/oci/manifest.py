@@ -63,7 +63,7 @@ class Manifest:
     children: tuple[Child, ...] = ()
     config: Blob | None = None
     layers: tuple[Blob, ...] = ()
-    has_layers_elsewhere: bool = False
+    has_parts_elsewhere: bool = False
 
     @property
     def is_index(self) -> bool:
@@ -101,6 +101,8 @@ class _Descriptor(ExactAnswer):
     digest: Digest
     size: Size
     platform: Platform | None = None
+    # Engines ask these addresses before the registry, whatever the media type.
+    urls: list[str] | None = None
 
     @property
     def blob(self) -> Blob:
@@ -141,7 +143,8 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
             children = tuple(
                 Child(one.digest, one.size, (one.platform or Platform()).words) for one in found.manifests
             )
-            return Manifest(digest_of(raw), kind, raw, children=children)
+            elsewhere = any(one.urls for one in found.manifests)
+            return Manifest(digest_of(raw), kind, raw, children=children, has_parts_elsewhere=elsewhere)
         if kind in MANIFESTS:
             image = read_exact(_Image, raw)
             layers = tuple(layer.blob for layer in image.layers if not layer.is_elsewhere)
@@ -151,7 +154,9 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
                 raw,
                 config=image.config.blob,
                 layers=layers,
-                has_layers_elsewhere=len(layers) < len(image.layers),
+                has_parts_elsewhere=any(
+                    one.is_elsewhere or one.urls for one in (image.config, *image.layers)
+                ),
             )
     except UnreadableError as error:
         raise _refusal(f"cannot be read: {error}", where) from None
@@ -159,18 +164,21 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
 
 
 def require_held(manifests: Sequence[Manifest], where: str) -> None:
-    """Refuse an image with layers that its registry need not hold, unless lists name it for Windows alone.
+    """Refuse an image with parts that its registry need not hold, unless lists name it for Windows alone.
 
-    A registry takes it without them, and on Linux they are pulled from there all the same: they could be
-    those of another image. Raises ClusterctlError (``images.manifest``).
+    A registry takes it without them, and on Linux they are pulled all the same: from there, where they
+    could be those of another image, or from any address that it names.
+
+    Raises ClusterctlError (``images.manifest``).
     """
     named: dict[str, list[str]] = {}
     for child in (child for one in manifests for child in one.children):
         named.setdefault(child.digest, []).append(child.platform)
     for one in manifests:
         platforms = named.get(one.digest, [""])
-        if one.has_layers_elsewhere and not all(each.startswith(WINDOWS) for each in platforms):
-            raise _refusal("has layers that only images for Windows may have, which no registry holds", where)
+        if one.has_parts_elsewhere and not all(each.startswith(WINDOWS) for each in platforms):
+            because = "names layers outside of its registry (by their type or urls)"
+            raise _refusal(f"{because}, as only images for Windows may", where)
 
 
 def _refusal(because: str, where: str) -> ClusterctlError:

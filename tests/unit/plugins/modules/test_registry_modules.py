@@ -19,6 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     registry_trust,
 )
 from pydantic import SecretStr
+from tests.support.played_module import PlayedModule, result_of
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import vault as harbor_vault
@@ -168,6 +169,37 @@ def test_a_manifest_is_known_by_its_bytes() -> None:
     digest = "sha256:" + hashlib.sha256(raw.encode()).hexdigest()
     assert registry_image.is_manifest(raw, digest)
     assert not registry_image.is_manifest(raw + "\n", digest)
+
+
+COPY = {"source": "depot:5000/p", "destination": "harbor.lan/p", "source_auth_file": "",
+        "destination_auth_file": "", "http_proxy": "", "https_proxy": ""}  # fmt: skip
+
+
+class Skopeo(PlayedModule):
+    """A module whose skopeo reads one manifest."""
+
+    def __init__(self, raw: str) -> None:
+        self.raw, self.digest = raw, f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}"
+        super().__init__({**COPY, "digest": self.digest})
+
+    def run_command(self, *_: object, **__: object) -> tuple[int, str, str]:
+        return 0, self.raw, ""
+
+
+def test_an_image_is_as_large_as_its_manifest_says() -> None:
+    layer = {"size": 40, "urls": [], "annotations": {"urls": "https://example.com"}}
+    module = Skopeo(json.dumps({"config": {"size": 2}, "layers": [layer, {"size": 3, "urls": None}]}))
+    assert registry_image.size_of(module, "skopeo", module.digest) == 45
+
+
+@pytest.mark.parametrize("name", ["urls", "URLs", "url\N{LATIN SMALL LETTER LONG S}"])
+@pytest.mark.parametrize("kind", ["layers", "Layers", "manifests"])
+def test_a_layer_that_skopeo_would_not_copy_ends_the_copy(name: str, kind: str) -> None:
+    part = {"digest": DIGEST, "size": 1, name: ["http://192.0.2.1/admin?reboot=all"]}
+    module = Skopeo(json.dumps({"config": {"size": 2}, "layers": [], kind: [part]}))
+    said = result_of(registry_image.size_of, module, "skopeo", module.digest)
+    assert "it names other addresses" in said["msg"]
+    assert "declare the digest of an image that has all its layers" in said["msg"]
 
 
 @pytest.mark.parametrize(

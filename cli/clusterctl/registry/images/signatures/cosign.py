@@ -111,8 +111,8 @@ def find_artifact(registry: Registry, repository: str, digest: str) -> Manifest 
         raise
     if artifact.is_index:
         raise RefusedSignatureError("is in a list of manifests, and no artifact of signatures")
-    if artifact.has_layers_elsewhere:
-        raise RefusedSignatureError("is in an artifact with layers that no registry holds")
+    if artifact.has_parts_elsewhere:
+        raise RefusedSignatureError("is in an artifact that names layers outside of its registry")
     if len(artifact.blobs) > MAX_ARTIFACT_BLOBS:
         raise RefusedSignatureError(
             f"is in an artifact of {len(artifact.blobs)} blobs; at most {MAX_ARTIFACT_BLOBS} are copied"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.hostile_server import WHO, A, asking, endless, hostile, whole
+from tests.support.memory_registry import memory_registry
 
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
@@ -242,6 +243,26 @@ def test_all_blobs_that_are_looked_for_have_one_time_limit(
         assert outcome.error is not None
         assert outcome.error.code == "images.unreachable"
         assert 1 < len(server.asked) < 40
+
+
+def test_an_image_whose_layers_nodes_ask_elsewhere_is_not_whole() -> None:
+    part = {"digest": manifest.digest_of(b""), "size": 0}
+    said = {
+        "mediaType": manifest.OCI_MANIFEST,
+        "config": part,
+        "layers": [{**part, "urls": ["http://192.0.2.1/"]}],
+    }
+    top = manifest.read(json.dumps(said).encode(), manifest.OCI_MANIFEST, "test")
+    image = LockedImage(
+        name="one", source="docker.io/a/b:1", target="a/b", digest=top.digest, manifest=top.digest,
+        platforms=(), config=LockedBlob(**part), layers=(),
+    )  # fmt: skip
+    with memory_registry() as running, running.client() as registry:
+        running.put_manifest("a/b", top)
+        running.put_blob("a/b", b"")
+        (outcome,) = verifying.verify([image], registry, jobs=1, deep=False)
+    assert outcome.error is not None
+    assert outcome.error.code == "images.manifest"
 
 
 def test_a_list_that_lists_the_same_again_is_asked_for_once():

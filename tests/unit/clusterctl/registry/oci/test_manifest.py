@@ -80,6 +80,9 @@ def of_windows(kind: str) -> Manifest:
     return read(json.dumps(document).encode(), OCI_MANIFEST, "test")
 
 
+URLS = {"urls": ["http://192.0.2.1/admin?reboot=all"]}
+
+
 def list_of(one: Manifest, *platforms: dict[str, str]) -> Manifest:
     entries = [{"digest": one.digest, "size": 1, "platform": each} for each in platforms]
     return read(json.dumps({"schemaVersion": 2, "manifests": entries}).encode(), OCI_INDEX, "test")
@@ -91,7 +94,7 @@ WINDOWS, LINUX = ({"os": os, "architecture": "amd64"} for os in ("windows", "lin
 @pytest.mark.parametrize("kind", ELSEWHERE)
 def test_layers_that_no_registry_holds_are_those_of_windows_alone(kind: str) -> None:
     image = of_windows(kind)
-    assert (image.layers, image.has_layers_elsewhere) == ((), True)
+    assert (image.layers, image.has_parts_elsewhere) == ((), True)
     require_held([image, list_of(image, WINDOWS)], "test")
     for manifests in (
         [image],
@@ -108,6 +111,25 @@ def test_layers_that_no_registry_holds_are_those_of_windows_alone(kind: str) -> 
     "kind", ["application/vnd.docker.image.rootfs.not-foreign.diff.tar", f"{ELSEWHERE[0]}.lz4", "foreign"]
 )
 def test_a_layer_of_any_other_type_is_asked_of_its_source(kind: str) -> None:
-    image = of_windows(kind)
+    document = {**IMAGE, "layers": [{**OURS, "mediaType": kind, "urls": []}]}
+    image = read(json.dumps(document).encode(), OCI_MANIFEST, "test")
     assert [layer.digest for layer in image.layers] == [OURS["digest"]]
     require_held([image], "test")
+
+
+@pytest.mark.parametrize(
+    "document", [{**IMAGE, "layers": [{**OURS, **URLS}]}, {**IMAGE, "config": {**OURS, **URLS}}]
+)
+def test_a_part_with_other_addresses_is_one_of_windows_whatever_its_type(document: dict[str, Any]) -> None:
+    image = read(json.dumps(document).encode(), OCI_MANIFEST, "test")
+    assert [layer.digest for layer in image.layers] == [OURS["digest"]]
+    require_held([image, list_of(image, WINDOWS)], "test")
+    for manifests in ([image], [image, list_of(image, LINUX)]):
+        with pytest.raises(ClusterctlError, match="only images for Windows"):
+            require_held(manifests, "test")
+
+
+def test_a_list_names_no_addresses_for_its_images() -> None:
+    document = {**INDEX, "manifests": [{**INDEX["manifests"][0], **URLS}]}
+    with pytest.raises(ClusterctlError, match="only images for Windows"):
+        require_held([read(json.dumps(document).encode(), OCI_INDEX, "test")], "test")

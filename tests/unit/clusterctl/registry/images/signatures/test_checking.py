@@ -213,6 +213,20 @@ def test_an_artifact_with_a_large_blob_is_refused(tmp_path: Path, registry: Memo
     )
 
 
+def test_an_artifact_that_names_other_addresses_for_a_layer_is_refused(
+    tmp_path: Path, registry: MemoryRegistry
+) -> None:
+    payload, notes = signed(registry, cosign_key())
+    found, _ = artifact_of([(payload, notes)])
+    document = json.loads(found.raw)
+    document["layers"][0]["urls"] = ["http://192.0.2.1/"]
+    registry.put_blob("team/app", payload)
+    top = manifest.read(json.dumps(document).encode(), manifest.OCI_MANIFEST, "test")
+    registry.put_manifest("team/app", top, TAG)
+    refused = refusal(by_key(tmp_path, public_pem(cosign_key())), registry)
+    assert "layers outside of its registry" in refused.what
+
+
 def test_an_artifact_with_many_layers_around_a_signature_is_refused(
     tmp_path: Path, registry: MemoryRegistry
 ) -> None:
