@@ -299,7 +299,9 @@ def test_a_link_with_the_highest_number_ends_no_run(cluster: ClusterDirectory) -
         stream.write(last.model_copy(update={"head": last.expected_head()}).model_dump_json() + "\n")
     name = runs(cluster)[2].name
     assert chain.append(cluster, name).number == chain.MAX_LINKS
-    assert f"link {chain.MAX_LINKS} ({name}) does not follow link {chain.MAX_LINKS}" in verify(cluster).problems
+    assert (
+        f"link {chain.MAX_LINKS} ({name}) does not follow link {chain.MAX_LINKS}" in verify(cluster).problems
+    )
 
 
 def test_a_record_of_brackets_alone_is_a_changed_one(cluster: ClusterDirectory) -> None:
