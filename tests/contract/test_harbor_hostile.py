@@ -352,15 +352,40 @@ def test_a_compressed_answer_is_asked_for_by_nobody_and_not_unpacked(tmp_path: P
 
 @pytest.mark.parametrize("retention", ["../../users/1", "7/../8", "1" * 30, "-1"])
 def test_a_number_of_a_policy_cannot_lead_to_another_path(
-    harbor: StandIn, tmp_path: Path, retention: str
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None], retention: str
 ) -> None:
     raw = {"registry_projects": [{"name": "gpu", "retention": [{"keep": "always"}]}]}
     applied(harbor.url, tmp_path, raw)
     project = harbor.store.named("project", "gpu")[0]
     project["metadata"]["retention_id"] = retention
     harbor.store.put("project", project["project_id"], project)
-    with pytest.raises(ClusterctlError, match="retention_id"):
-        plan_of(harbor, tmp_path, raw)
+    asked: list[str] = []
+    twisted(lambda one, given: asked.append(one.target) or given)
+    (remark,) = plan_of(harbor, tmp_path, raw).remarks
+    assert (remark.blocks, "retention_id is no number" in remark.why) == (True, True)
+    assert not [target for target in asked if "/retentions" in target or retention in target]
+
+
+@pytest.mark.parametrize(
+    "more", [{"max_upstream_conn": "2147483647"}, {"max_upstream_conn": "any"}, {"retention_id": "../x"}]
+)
+def test_who_administers_one_project_keeps_no_other_from_being_configured(
+    harbor: StandIn, upstream: str, tmp_path: Path, more: dict[str, str]
+) -> None:
+    mine = {"name": "cache", "proxy_of": "up", "max_upstream_connections": 8}
+    ends = [{"name": "up", "type": "docker-registry", "url": upstream}]
+    raw = {"registry_endpoints": ends, "registry_projects": [mine, {"name": "theirs"}]}
+    applied(harbor.url, tmp_path, raw)
+    for name in ("cache", "theirs"):
+        project = harbor.store.named("project", name)[0]
+        project["metadata"] |= more if name == "theirs" or "max_upstream_conn" in more else {}
+        harbor.store.put("project", project["project_id"], project)
+    raw = {"registry_endpoints": ends, "registry_projects": [mine, {"name": "gpu"}]}
+    done = applied(harbor.url, tmp_path, raw)
+    assert (done.exit_code, {str(one.state) for one in done.outcomes}) == (0, {"done"})
+    changed = {"gpu", "cache"} if "max_upstream_conn" in more else {"gpu"}
+    assert {one.change.name for one in done.outcomes} == changed
+    assert [one.name for one in plan_of(harbor, tmp_path, raw).changes] == ["theirs"]  # --prune
 
 
 def test_a_location_without_a_number_fails_its_object_alone(

@@ -61,11 +61,11 @@ Time = Annotated[str, Field(max_length=100), AfterValidator(_time)]
 
 
 class MetadataAnswer(HarborObject):
-    """A project's, whose values are all texts. Two of them are numbers, one of which is put into paths."""
+    """A project's, whose values are all texts: who administers one project decides what they are."""
 
     severity: str | None = None
-    retention_id: Annotated[str, Field(pattern=r"^[0-9]{0,18}$")] | None = None
-    max_upstream_conn: Annotated[str, Field(pattern=r"^(-?[0-9]{1,9})?$")] | None = None
+    retention_id: str | None = None
+    max_upstream_conn: str | None = None
 
 
 class ProjectAnswer(HarborObject):

@@ -48,7 +48,8 @@ class Project(Declaration):
     public: bool = False
     quota: Quota = UNLIMITED
     proxy_of: str = ""
-    max_upstream_connections: int = Field(-1, ge=-1)
+    # Harbor reads it as a number of 32 bits.
+    max_upstream_connections: int = Field(-1, ge=-1, le=2**31 - 1)
     scan_on_push: bool = False
     sbom_on_push: bool = False
     refuse_vulnerable: Literal["never", "low", "medium", "high", "critical"] = "never"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -169,7 +170,9 @@ def _canonical(one: Project, found: Found) -> dict[str, Any]:
         **retention.canonical(found["_retention"]),
     }
     if one.proxy_of:
-        fields["max_upstream_connections"] = int(metadata.get("max_upstream_conn") or -1)
+        limit = metadata.get("max_upstream_conn") or "-1"
+        is_number = re.fullmatch(r"-?[0-9]{1,18}", limit, re.ASCII)
+        fields["max_upstream_connections"] = int(limit) if is_number else limit
     return fields
 
 
@@ -224,7 +227,7 @@ def _update(site: Site, one: Project, found: Found, differing: tuple[FieldDiffer
         body = {"hard": {"storage": one.quota}}
         site.client.put(f"quota of project {one.name}", f"/quotas/{found['_quota']['id']}", body)
     if fields & RETENTION:
-        policy = (found.get("metadata") or {}).get("retention_id") or ""
+        policy = retention.policy_number(found)
         if policy and found["_retention"] is None:
             # The policy is gone: Harbor takes no other one while the project still names it.
             site.client.delete(f"retention of project {one.name}", f"{path(one.name)}/metadatas/retention_id")
@@ -245,5 +248,6 @@ def _find(site: Site, one: Project) -> Found | None:
 
 def _retention_id(site: Site, one: Project) -> str:
     """The policy that Harbor has just made for a proxy: it drops what was not pulled for seven days."""
-    found = site.client.get(f"project {one.name}", path(one.name), answers.ProjectAnswer)
-    return (found.get("metadata") or {}).get("retention_id") or ""
+    return retention.policy_number(
+        site.client.get(f"project {one.name}", path(one.name), answers.ProjectAnswer)
+    )

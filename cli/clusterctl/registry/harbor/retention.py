@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
+
 from clusterctl.registry.harbor import answers
-from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.client import BrokenAnswer, Refused
 from clusterctl.registry.harbor.declared import Project, RetentionRule
 from clusterctl.registry.harbor.selectors import keeps_untagged, of_repositories, of_tags, pattern
 from clusterctl.registry.harbor.site import Found, Site
@@ -26,7 +28,7 @@ WORDS = {template: word for word, template in TEMPLATES.items()}
 
 def look(site: Site, project: Found) -> Found | None:
     """The policy of a project; None where it has none, or one that is gone."""
-    number = (project.get("metadata") or {}).get("retention_id")
+    number = policy_number(project)
     if not number:
         return None
     try:
@@ -37,6 +39,14 @@ def look(site: Site, project: Found) -> Found | None:
         if _is_gone(site, project, number):
             return None
         raise
+
+
+def policy_number(project: Found) -> str:
+    """Which policy a project names; empty for none. Raises BrokenAnswer for what would be another path."""
+    number: str = (project.get("metadata") or {}).get("retention_id") or ""
+    if number and not re.fullmatch(r"[0-9]{1,18}", number, re.ASCII):
+        raise BrokenAnswer(f"project {project['name']}", httpx.codes.OK, "its retention_id is no number")
+    return number
 
 
 def _is_gone(site: Site, project: Found, number: str) -> bool:
