@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from xml.etree import ElementTree
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
@@ -14,6 +16,11 @@ from clustercheck.parse.reading import CannotReadError, whole_number
 _NOT_HERE = ("", "N/A")
 MOST_PAGES = 63
 PAGES = "NVIDIA/DCGM, DcgmGPUHardwareLimits.h, as in NVIDIA's field diagnostic"
+# Drivers of 580 and later say these beside the ECC errors, and from 590 on unrepairable_memory.
+REPAIRS = {
+    "channel_repair_pending": "a memory channel",
+    "tpc_repair_pending": "a processing cluster (TPC)",
+}
 REPLACE = "Have the GPU replaced: its memory keeps losing pages."
 MOST_ROWS = 512
 ROWS = "NVIDIA/DCGM, DCGM_LIMIT_MAX_ROW_REMAP_UNCORRECTABLE: a GPU with so many is in a bad state"
@@ -23,7 +30,14 @@ REPLACE_ROWS = "Have the GPU replaced: its memory keeps losing rows, and spare o
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A failed remap needs a new GPU, a pending one a reset; so do retired pages, where they are many."""
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
-    remap, retired = gpu.remap or {}, gpu.retired or {}
+    remap, retired, ecc = gpu.remap or {}, gpu.retired or {}, gpu.ecc or {}
+    if ecc.get("unrepairable_memory") == "Yes":
+        return failed(
+            "its memory cannot be repaired", "failed", "no failure", remedy="Have the GPU replaced."
+        )
+    waiting = [unit for name, unit in REPAIRS.items() if ecc.get(name) == "Yes"]
+    if waiting:
+        return failed(f"the repair of {waiting[0]} waits for a reset", "pending", "nothing pending")
     if any(remap.get(name, "") not in _NOT_HERE for name in ("remapped_row_pending", "remapped_row_failure")):
         return _remapped(remap)
     if retired.get("pending_retirement", "") not in _NOT_HERE:
@@ -74,6 +88,11 @@ def _retired(retired: Mapping[str, str]) -> Finding:
     return passed("nothing pending", "nothing pending", evidence=more)
 
 
+def _says(name: str, root: ElementTree.Element) -> None:
+    for errors in root.findall("gpu")[5].iterfind("ecc_errors"):
+        ElementTree.SubElement(errors, name).text = "Yes"
+
+
 _SMI = seeding.smi
 CHECK = Check(
     id="gpu-row-remap",
@@ -82,7 +101,7 @@ CHECK = Check(
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="whether memory repair is pending or has failed, and how much was repaired",
-    method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere",
+    method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere, and repairs in ecc_errors",
     requires="a GPU that repairs memory",
     expectation=f"nothing pending, no failure, fewer than {MOST_ROWS} rows remapped for uncorrectable errors "
     f"or {MOST_PAGES} pages retired",
@@ -118,6 +137,12 @@ CHECK = Check(
             "many-rows-remapped",
             _SMI("gpu02", 4, "remapped_rows/remapped_row_unc", "538"),
             Subject("gpu02", 4),
+        ),
+        *(
+            SeededFault(
+                name.replace("_", "-"), seeding.smi_root("gpu01", partial(_says, name)), Subject("gpu01", 5)
+            )
+            for name in (*REPAIRS, "unrepairable_memory")
         ),
         SeededFault(
             "remap-translated",

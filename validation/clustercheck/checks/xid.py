@@ -16,6 +16,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.probe.kernel_log import SEVERITY
 from clustercheck.tables import read_table
 
 
@@ -66,6 +67,7 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         "last": [f"{xid.when} {xid.code} {xid.message}"[:200] for xid in xids[-3:]],
         "log": log.get("source"),
         "log_begins": log.get("first"),
+        **({"older_alike": log["omitted"]} if log.get("omitted") else {}),
     }
     source = str(catalogue()["source"])
     asked = [xid for xid in xids if xid.code == 154]
@@ -107,8 +109,8 @@ def is_fault(xid: Xid) -> bool | None:
     fault = catalogue()["codes"].get(xid.code, {}).get("fault")
     if fault != "by_message":
         return None if fault is None else bool(fault)
-    found = SEVERITY.search(xid.message)
-    return None if found is None else found[1] == "Fatal"
+    found = re.findall(SEVERITY, xid.message)
+    return found[-1] == "Fatal" if found else None
 
 
 def is_settled(xid: Xid) -> bool:
@@ -121,7 +123,6 @@ def line(address: str, code: int, message: str = "") -> str:
     return f"2026-11-20T10:00:00.000000+0000 host kernel: NVRM: Xid (PCI:{address}): {code}, {message}"
 
 
-SEVERITY = re.compile(r"\b(Fatal|Non-?fatal)\b")
 WITHOUT_XID = (
     "Read the surrounding lines (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
     "reseat the device and its cables, then have it replaced."

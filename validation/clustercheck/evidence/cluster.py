@@ -215,9 +215,10 @@ class Evidence:
 
         Raises CannotReadError. A container's log is another machine's, with what was put into it.
         """
-        if garbled := self.nodes[node].kernel_log().garbled:
-            return garbled[-1]
         log, since = self.nodes[node].mapping("kernel_log"), self.declared[node].acknowledged
+        for line in reversed(self.nodes[node].kernel_log().garbled):
+            if since is None or not _is_before(line.when, since):
+                return line.because
         first = str(log.get("first") or "").partition(" ")[0]
         if log.get("from_boot") is True or in_container(self.nodes[node].raw.get("virtual")):
             return ""

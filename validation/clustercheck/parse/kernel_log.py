@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustercheck.parse.reading import CannotReadError, bus_address
-from clustercheck.probe.kernel_log import BEFORE, GRAVE, MANY, XID_LINES
+from clustercheck.probe.kernel_log import BEFORE, GRAVE, MANY, SXID, XID, XID_LINES
 
-# With MIG the driver names the GPU instance after the address: "(PCI:0000:41:00 GPU-I:05)".
-_XID = re.compile(
-    BEFORE + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$", re.DOTALL
-)
-_SXID = re.compile(
-    BEFORE + r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$", re.DOTALL
-)
+_XID, _SXID = (re.compile(begin + r"(?:, (.*))?$", re.DOTALL) for begin in (XID, SXID))
 _UNNUMBERED = [(re.compile(BEFORE + said), fault) for fault, said in {**MANY, **GRAVE}.items()]
 
 
@@ -45,12 +39,20 @@ class Unnumbered:
 
 
 @dataclass(frozen=True)
+class Garbled:
+    """A line with the word Xid that cannot be read, and why."""
+
+    when: str
+    because: str
+
+
+@dataclass(frozen=True)
 class KernelLog:
-    """What a log says of GPUs, oldest first; ``garbled`` are lines with the word Xid that cannot be read."""
+    """What a log says of GPUs, oldest first."""
 
     xids: tuple[Xid, ...]
     unnumbered: tuple[Unnumbered, ...] = ()
-    garbled: tuple[str, ...] = ()
+    garbled: tuple[Garbled, ...] = ()
 
 
 def parse_kernel_log(record: Any) -> KernelLog:
@@ -67,7 +69,7 @@ def parse_kernel_log(record: Any) -> KernelLog:
         try:
             found = parse_line(line)
         except CannotReadError as error:
-            garbled.append(str(error))
+            garbled.append(Garbled(_when(line), str(error)))
         else:
             xids += [found] if found is not None else []
     unnumbered = [fault for line in lines if (fault := unnumbered_fault(line)) is not None]

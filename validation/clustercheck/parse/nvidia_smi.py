@@ -33,8 +33,8 @@ class SmiGpu:
 
     ``lost`` is what stands in any field of a GPU that no longer answers; ``corrupt_inforom`` is what
     nvidia-smi warns of; ``c2c`` is Enabled where NVLink-C2C leads to the CPU.
-    ``ecc``, ``remap``, ``reasons``, ``pcie``, ``fabric``, ``inforom``, ``power`` and those of clocks hold
-    their sections' elements by name, as printed.
+    ``reset``, ``ecc``, ``remap``, ``reasons``, ``pcie``, ``fabric``, ``inforom``, ``power`` and those of
+    clocks hold their sections' elements by name, as printed.
     """
 
     index: int
@@ -46,6 +46,7 @@ class SmiGpu:
     mig: str = ""
     mig_pending: str = ""
     recovery_action: str = ""
+    reset: Mapping[str, str] | None = None
     ecc_mode: str = ""
     ecc: Mapping[str, str] | None = None
     remap: Mapping[str, str] | None = None
@@ -161,6 +162,7 @@ def _gpu(index: int, element: ElementTree.Element, corrupt: Collection[str], som
         mig=_text(element, "mig_mode/current_mig"),
         mig_pending=_text(element, "mig_mode/pending_mig"),
         recovery_action=_text(element, "gpu_recovery_action"),
+        reset=_section(element, "gpu_reset_status"),
         ecc_mode=_text(element, "ecc_mode/current_ecc"),
         ecc=_section(element, "ecc_errors"),
         remap=_section(element, "remapped_rows"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,10 @@ from clustercheck.probe.programs import command
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes the other out
+# A program that crashes brings a line for each multiprocessor of each GPU.
+LAST_OF_KIND = 5
+MOST_KINDS = 200
+KEEP_LINES = 500  # of those that are many on plain machines
 # What stands before a message: dmesg's time, or the journal's with host and kernel, and the thread's number.
 # Messages are matched at their beginning alone, as further behind the kernel repeats names that users choose:
 # of programs that crashed, of cgroups. A program's own name comes first, but has 15 letters at most: as many
@@ -20,6 +24,11 @@ _TIME = r"(?:\[[^\]]{1,40}\] |\d{4}-\S{6,40} |\S{1,40} (?=\S{1,255} kernel: ))?"
 BEFORE = _TIME + r"(?:(?:\S{1,255} )?kernel: )?(?:\[ *[TC]?\d[\d.]*\] )?"
 _XID_AT = r"NVRM: Xid \((?:PCI:(?:[0-9A-Fa-f]|$)|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:)"
 XID_LINES = re.compile(rf"{BEFORE}(?:{_XID_AT}|nvidia-nvswitch\d*: SXid)")
+# With MIG the driver names the instances after the address: "(PCI:0000:41:00 GPU-I:05 GPU-CI:00)".
+XID = BEFORE + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: [A-Z][A-Z-]{0,15}:\d{1,5}){0,4}\): (\d{1,4})"
+SXID = BEFORE + r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})"
+# Of some codes a message says itself how bad it is; before it may stand a program's name, which users choose.
+SEVERITY = r"\b(Fatal|Non-?fatal)\b"
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _AER = rf"(?:[\w.-]{{1,32}} )?{_AT}: (?:AER: )?PCIe Bus Error: severity="
 # Faults without a number, in the driver's words and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
@@ -38,26 +47,31 @@ MANY = {
     PEERMEM: r"(nvidia-peermem) \w+:\d+ ERROR",
 }
 GRAVE_LINES, MANY_LINES = (re.compile(f"{BEFORE}(?:{'|'.join(each.values())})") for each in (GRAVE, MANY))
+# What a line's kind is known by: which of these it is, and the groups in it (device, code, severity).
+_KINDS = (*(re.compile(rf"{each}\b(?:.*{SEVERITY})?") for each in (XID, SXID)), XID_LINES, GRAVE_LINES)
 # What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
 BOOT_LINES = 20
 
 
 class Sifted:
-    """A log of any length, line by line: how it starts, and its last lines on GPUs, each with its number."""
+    """A log of any length, line by line: how it starts, and lines on GPUs, each with its number.
+
+    Of each kind the last are kept, and the others are ``omitted``; of what is ``dropped`` none is kept.
+    """
 
     def __init__(self) -> None:
         self.lines = 0
+        self.omitted = 0
         self.dropped = 0
         self.begin: list[str] = []
-        self._xids: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
-        self._grave: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
+        self._kinds: dict[tuple[object, ...], collections.deque[tuple[int, str]]] = {}
         self._many: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
 
     @property
     def kept(self) -> list[str]:
         """What is kept of it, in its order."""
-        return [line for _, line in sorted([*self._xids, *self._grave, *self._many])]
+        return [line for _, line in sorted(itertools.chain(self._many, *self._kinds.values()))]
 
     def read(self, stream: BinaryIO) -> None:
         """Read all of it."""
@@ -66,15 +80,26 @@ class Sifted:
             self.lines += 1
             if self.lines <= BOOT_LINES:
                 self.begin.append(line)
-            for pattern, kept in (
-                (XID_LINES, self._xids),
-                (GRAVE_LINES, self._grave),
-                (MANY_LINES, self._many),
-            ):
-                if pattern.match(line):
-                    self.dropped += len(kept) == KEEP_LINES and kept is not self._many
-                    kept.append((self.lines, line[:600]))
-                    break
+            said = (self.lines, line[:600])
+            if kind := _kind(line):
+                self._keep(kind, said)
+            elif MANY_LINES.match(line):
+                self._many.append(said)
+
+    def _keep(self, kind: tuple[object, ...], said: tuple[int, str]) -> None:
+        if kind not in self._kinds and len(self._kinds) == MOST_KINDS:
+            self.dropped += 1
+            return
+        last = self._kinds.setdefault(kind, collections.deque(maxlen=LAST_OF_KIND))
+        self.omitted += len(last) == LAST_OF_KIND
+        last.append(said)
+
+
+def _kind(line: str) -> tuple[object, ...]:
+    for number, pattern in enumerate(_KINDS):
+        if match := pattern.match(line):
+            return (number, *match.groups())
+    return ()
 
 
 def kernel_log(limit_s: float) -> dict[str, Any]:
@@ -93,6 +118,7 @@ def kernel_log(limit_s: float) -> dict[str, Any]:
                 "first": log.begin[0][:60],
                 "from_boot": any(BOOT.search(line) for line in log.begin),
                 "kept": log.kept,
+                "omitted": log.omitted,
                 "dropped": log.dropped,
             }
     because = ran["stderr"][:400] or "no lines"

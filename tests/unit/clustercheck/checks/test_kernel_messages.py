@@ -9,11 +9,11 @@ import pytest
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
-from clustercheck.checks.xid import catalogue, is_fault, line
+from clustercheck.checks.xid import catalogue, is_fault, judge_messages, line
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Subject, Verdict
-from clustercheck.parse.kernel_log import Xid, unnumbered_fault
-from clustercheck.probe.kernel_log import KEEP_LINES, Sifted
+from clustercheck.parse.kernel_log import Xid, parse_line, unnumbered_fault
+from clustercheck.probe.kernel_log import KEEP_LINES, LAST_OF_KIND, MOST_KINDS, Sifted
 from clustercheck.samples import sample
 
 GPU = "0000:07:00"
@@ -136,10 +136,38 @@ def test_a_killed_job_pushes_no_fault_out_of_the_log() -> None:
     assert (len(sifted.kept), sifted.dropped) == (2 + KEEP_LINES, 0)
 
 
-def test_faults_that_do_not_fit_are_counted() -> None:
-    sifted = Sifted()
-    sifted.read(BytesIO(f"{HOT}\n".encode() * (KEEP_LINES + 3)))
-    assert (len(sifted.kept), sifted.dropped) == (KEEP_LINES, 3)
+def test_of_each_device_and_code_the_last_lines_are_kept_whatever_others_bring() -> None:
+    """One program with a wrong address has a line for each multiprocessor of each GPU."""
+    crashed = [
+        line("0000:47:00", 13, f"pid=7, name=python3, Warp Exception on (SM {sm})") for sm in range(900)
+    ]
+    nonfatal = [line(GPU, 149, "pid=7, name=Fatal, NETIR_LINK_EVT Nonfatal XC0")] * 9
+    fatal = line(GPU, 149, "pid=7, name=Nonfatal, NETIR_LINK_EVT Fatal XC0")
+    log = Sifted()
+    log.read(BytesIO("\n".join([line(GPU, 79), HOT, fatal, *nonfatal, *crashed, *[POWER] * 9]).encode()))
+    assert log.kept == [
+        line(GPU, 79), HOT, fatal,
+        *nonfatal[-LAST_OF_KIND:], *crashed[-LAST_OF_KIND:], *[POWER] * LAST_OF_KIND,
+    ]  # fmt: skip
+    assert (log.omitted, log.dropped) == (4 + 895 + 4, 0)
+    read = [parse_line(one) for one in (fatal, nonfatal[0])]
+    assert [one and is_fault(one) for one in read] == [True, False]
+
+
+def test_kinds_that_do_not_fit_are_counted_and_nothing_passes_then() -> None:
+    log = Sifted()
+    log.read(BytesIO("".join(f"{line(GPU, 1000 + code)}\n" for code in range(MOST_KINDS + 3)).encode()))
+    assert (len(log.kept), log.dropped) == (MOST_KINDS, 3)
+    assert judge_messages([], {"dropped": log.dropped}).verdict is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize("instance", [" GPU-I:05", " GPU-I:05 GPU-CI:00"])
+def test_with_mig_the_driver_names_instances_after_the_address(instance: str) -> None:
+    """As the open driver's kernel_rc.c prints it of what belongs to a GPU instance or a compute instance."""
+    said = line("0000:07:00", 95, "pid=7, name=python3, Uncontained ECC error").replace(
+        "07:00)", f"07:00{instance})"
+    )
+    assert says(said) == {"xid": {Subject("gpu01", 0)}, "kernel-log": set()}
 
 
 # As Linux 6.18 printed them of programs that any account started; its own name is cut after 15 letters.

@@ -46,6 +46,16 @@ def test_what_was_said_before_does_not_count_and_what_came_after_does(check: str
     assert verdict(check, SAID, "2026-11-20T11:00:00,000000+02:00") is Verdict.PASS
 
 
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_line_that_cannot_be_read_leaves_a_gap_unless_it_was_acknowledged(days: int) -> None:
+    garbled = seeding.kernel_says("gpu01", f"{SAID.isoformat()} gpu01 kernel: NVRM: Xid (PCI:0000")
+    evidence = garbled(sample.healthy(1))
+    since = SAID + timedelta(days=days)
+    nodes = tuple(replace(each, acknowledged=since) for each in evidence.spec.nodes)
+    seen = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+    assert bool(seen.log_gap("gpu01")) is (days < 0)
+
+
 @pytest.mark.parametrize("when", ["[12.345678]", "2026-11-20T09:00:00", "yesterday"])
 def test_a_message_whose_time_cannot_be_told_counts(when: str) -> None:
     assert verdict("xid", SAID + timedelta(days=9), when) is Verdict.FAIL
