@@ -53,9 +53,12 @@ def against_expected(host: Reached, expected: Mapping[str, set[str]]) -> Reached
 
 
 def proposal(host: Reached, expected: Mapping[str, set[str]]) -> Proposal:
-    """What to pin of a host: the keys that were expected, else all that it offers, if confirmed."""
+    """What to pin of a host: the keys that were expected, else the first that it offers, if confirmed.
+
+    One is compared with the console; who is on the way could have offered the others.
+    """
     vouched = tuple(key for key in host.keys if key.fingerprint in expected.get(host.node, ()))
-    return Proposal(host, vouched or host.keys, bool(vouched))
+    return Proposal(host, vouched or host.keys[:1], bool(vouched))
 
 
 def pin_confirmed(

@@ -227,7 +227,14 @@ def _try_password(look: _Look, transport: paramiko.Transport) -> str:
 def _by_openssh(look: _Look, found: Reached) -> Reached:
     """A host certificate is judged by OpenSSH: paramiko knows no @cert-authority."""
     begun = time.monotonic()
-    own = as_words([*known_hosts.checking_options(look.directory.known_hosts), *ALONE, "BatchMode=yes"])
+    own = as_words(
+        [
+            *known_hosts.checking_options(look.directory.known_hosts),
+            *ALONE,
+            "ControlPath=none",
+            "BatchMode=yes",
+        ]
+    )
     *options, address = look.way.arguments
     command = ["ssh", *own, *options, "--", address, login_probe.COMMAND]
     try:

@@ -18,10 +18,12 @@ from clusterctl.cluster import askpass
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_options import CLOSED, as_words
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
 from clusterctl.engine.bounded_log import BoundedLog
+from clusterctl.engine.connections import connections_of
 from clusterctl.engine.event_reading import read_event
 from clusterctl.engine.events import Event, Interrupted
 from clusterctl.engine.failure import remedy_for
@@ -90,6 +92,11 @@ class PlaybookRequest:
         """Where Ansible's own output goes."""
         return self.run_directory / ANSIBLE_LOG
 
+    @property
+    def limit_file(self) -> Path:
+        """Which hosts, one a line: names of thousands are too long for one argument (128 KiB)."""
+        return self.run_directory / "limit.txt"
+
 
 @dataclass(frozen=True)
 class PlaybookOutcome:
@@ -150,6 +157,7 @@ def run_playbook(
         askpass.program_for_ansible() as gate,
     ):
         _head_of_log(request)
+        replace_file(request.limit_file, "".join(f"{host}\n" for host in request.hosts))
         limit_s = request.seconds_per_task
         environment = playbook_environment(content, calls=request.calls, task_limit_s=limit_s)
         ended = process.run(
@@ -179,7 +187,7 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
     if not playbook.is_absolute():
         playbook = content_root() / "playbooks" / playbook
     command = python_command("-m", "ansible", "playbook", "-i", str(request.inventory))
-    command += ["--limit", ",".join(request.hosts), "--forks", str(min(request.forks, len(request.hosts)))]
+    command += ["--limit", f"@{request.limit_file}", "--forks", str(min(request.forks, len(request.hosts)))]
     command += [word for path in variables for word in ("-e", f"@{path}")]
     if request.tags:
         command += ["--tags", ",".join(request.tags)]
@@ -224,7 +232,12 @@ def playbook_environment(
 def _variables(request: PlaybookRequest) -> list[bytes]:
     """Variables for Ansible, as the JSON documents that it reads."""
     # sshpass answers whichever ssh asks first: with a jump host, that one.
-    ssh = {"ansible_ssh_args": _ssh_args(request), "ansible_ssh_password_mechanism": "ssh_askpass"}
+    ssh = {
+        "ansible_ssh_args": _ssh_args(request),
+        "ansible_ssh_password_mechanism": "ssh_askpass",
+        "ansible_control_path_dir": str(connections_of(request.inventory.parent.resolve())),
+        "ansible_control_path": "",
+    }
     variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, **ssh}
     settings = json.dumps(_untrusted(variables)).encode()
     return [content for content in (settings, request.secret_vars) if content]

@@ -19,6 +19,7 @@ import pytest
 
 from clusterctl.content import content_root
 from clusterctl.engine import playbook
+from clusterctl.engine.connections import connections_of
 from clusterctl.engine.events import (
     Event,
     HostStarted,
@@ -460,6 +461,7 @@ def test_no_setting_of_the_inventory_comes_before_our_checks_of_host_keys(site: 
     (site / "hosts.yml").write_text(
         f"all: {{hosts: {{gpu01: {{ansible_ssh_executable: '{fake}', ansible_ssh_retries: 0,\n"
         "  ansible_ssh_common_args: '-F /x -o StrictHostKeyChecking=accept-new',\n"
+        "  ansible_control_path: /elsewhere, ansible_control_path_dir: /elsewhere,\n"
         "  ansible_ssh_args: '-o UserKnownHostsFile=/elsewhere', ansible_host_key_checking: false}}}\n"
     )
     outcome, _ = run(request(site, "- ansible.builtin.ping:\n", ("gpu01",)))
@@ -472,8 +474,28 @@ def test_no_setting_of_the_inventory_comes_before_our_checks_of_host_keys(site: 
         "GlobalKnownHostsFile=/dev/null",
     ]
     assert "ControlPersist=120s" in options
+    (path,) = (option for option in options if option.startswith("ControlPath="))
+    assert Path(path.partition("=")[2].strip('"')).parent == connections_of(site)
     assert "UserKnownHostsFile=/elsewhere" not in options
     assert words[words.index("-F") + 1] == "/x"
+
+
+def test_two_clusters_share_no_connection_and_the_playbooks_of_one_do(tmp_path: Path) -> None:
+    """Their hosts may have the same addresses, behind jump hosts of their own."""
+    first, again, other = (connections_of(tmp_path / name) for name in ("a", "a", "b"))
+    assert first == again and first != other
+    assert first.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_playbook_is_for_thousands_of_hosts_with_long_names(site: Path) -> None:
+    """All in one argument, they are longer than the kernel takes."""
+    long = tuple(f"gpu{number:04d}.{'x' * 60}.{'y' * 60}.example" for number in range(1200))
+    assert len(",".join(long)) > 128 << 10
+    listed = {name: {"ansible_connection": "local"} for name in long}
+    (site / "hosts.yml").write_text(json.dumps({"all": {"hosts": listed}}))
+    one = replace(request(site, "- ansible.builtin.ping:\n", long), every_host=False)
+    outcome, _ = run(replace(one, tags=("none",)))
+    assert outcome.exit_code == 0
 
 
 def test_no_template_in_a_variable_of_ours_is_evaluated_however_deep(site: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from pydantic import SecretStr
 
+from clusterctl.cluster import scan
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.pinning import proposal
 from clusterctl.cluster.scan import look_at_keys
 
 from .ssh_servers import Keys, hosts, one, pin, ssh_server
@@ -21,6 +25,16 @@ def test_nothing_but_the_keys_is_asked_of_a_host_that_is_not_pinned(
     assert [key.type for key in reached.keys] == ["ssh-ed25519", "ecdsa-sha2-nistp256"]
     assert reached.keys[0].fingerprint == keys.host.fingerprint
     assert (served.logins, served.commands) == ([], [])
+
+
+def test_of_several_keys_the_one_that_is_compared_is_pinned(directory: ClusterDirectory, keys: Keys) -> None:
+    """Who is on the way can pass one key on, and offer others of his own beside it."""
+    with ssh_server([keys.ecdsa, keys.host], {"ops": keys.user}) as served:
+        reached = one(directory, keys, served.port)
+    asked = proposal(reached, {})
+    assert [key.fingerprint for key in asked.keys] == [keys.host.fingerprint]
+    expected = proposal(reached, {reached.node: {keys.ecdsa.fingerprint}})
+    assert [key.fingerprint for key in expected.keys] == [keys.ecdsa.fingerprint]
 
 
 def test_a_changed_key_is_refused_with_old_and_new_before_any_login(
@@ -77,7 +91,12 @@ def test_where_an_authority_signs_host_keys_openssh_judges(directory: ClusterDir
         directory.known_hosts.write_text(
             f"@cert-authority [127.0.0.1]:{served.port} ssh-ed25519 {keys.other.get_base64()}\n"
         )
-        refused = one(directory, keys, served.port)
+        with patch.object(scan, "run_captured", wraps=scan.run_captured) as started:
+            refused = one(directory, keys, served.port)
+        (command,) = started.call_args.args
+        assert "ControlPath=none" in command, (
+            "a connection that the operator's own ssh keeps is checked by nobody"
+        )
         assert refused.state == "openssh"
         assert "Host key verification failed" in refused.because
         assert refused.code == "host.key-unknown"
