@@ -97,7 +97,7 @@ def run_archive(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "place"
         place.mkdir()
-        explained(lambda: saved.read(io.BytesIO(data), place, set()))
+        explained(lambda: saved.read(io.BytesIO(data), place, {}))
         assert os.listdir(name) == ["place"]  # noqa: PTH208 - names alone
         assert all(path.is_file() and not path.is_symlink() for path in place.iterdir())
 

@@ -187,12 +187,13 @@ def make(
         raise ClusterctlError(
             f"the base {base.name} is a list, and no image", code="images.manifest", where=base.target
         )
+    base_manifest = json.loads(described.raw)
     diff_ids = configuration(registry, base.target, described.config).diff_ids
-    known = {*diff_ids, *(layer.digest for layer in described.layers)}
+    known = saved.numbers_of(diff_ids, base_manifest)
     with private_place("clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, place, known)
-        digest, moved = push(order, image, json.loads(described.raw), registry, on_writing)
+        digest, moved = push(order, image, base_manifest, registry, on_writing)
     return Built(locked(order.recipe, registry, name, digest), False, time.monotonic() - began, moved)
 
 
@@ -213,7 +214,8 @@ def push(
     raw = saved.manifest_of(image, base_manifest)
     found = manifest.read(raw, base_manifest["mediaType"], recipe.target)
     moved = 0
-    for blob in found.layers[: len(found.layers) - len(image.new)]:
+    new = {layer.blob for layer in image.new}
+    for blob in (one for one in found.layers if one not in new):
         if base.target != recipe.repository and not registry.has_blob(recipe.repository, blob.digest):
             if registry.mount(recipe.repository, blob.digest, base.target):
                 continue

@@ -9,7 +9,7 @@ import posixpath
 import shutil
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -63,11 +63,19 @@ class NewLayer:
 
 @dataclass(frozen=True)
 class SavedImage:
-    """A saved image: its configuration byte for byte, and its layers that are new, the last ones."""
+    """A saved image: its configuration byte for byte, and its layers: a new one, or the number of the base's.
+
+    A step that changes nothing, or the same as an earlier one, gives a layer that the base has.
+    """
 
     config: bytes
     diff_ids: tuple[str, ...]
-    new: tuple[NewLayer, ...]
+    layers: tuple[NewLayer | int, ...]
+
+    @property
+    def new(self) -> tuple[NewLayer, ...]:
+        """Those that the base does not have."""
+        return tuple(one for one in self.layers if isinstance(one, NewLayer))
 
 
 class _Member(tarfile.TarInfo):
@@ -100,14 +108,19 @@ class _SavedManifest(RegistryAnswer):
 _MANIFESTS = TypeAdapter(tuple[_SavedManifest])
 
 
-def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
-    """Read all of an archive. ``known``: digests of the base's layers, unpacked and packed.
+def numbers_of(diff_ids: Sequence[str], base: dict[str, Any]) -> dict[str, int]:
+    """Which layer of the base has a digest, unpacked or packed, by its configuration and its manifest."""
+    pairs = zip(diff_ids, (one["digest"] for one in base["layers"]), strict=False)
+    return {digest: number for number, pair in enumerate(pairs) for digest in pair}
+
+
+def read(stream: IO[bytes], place: Path, known: Mapping[str, int]) -> SavedImage:
+    """Read all of an archive. ``known``: the numbers of the base's layers (see `numbers_of`).
 
     Raises ClusterctlError (``images.build-archive``) where it is not what an engine writes.
     """
     found: dict[str, Path] = {}
     links: dict[str, str] = {}
-    skipped: set[str] = set()
     try:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             for number, member in enumerate(archive):
@@ -119,17 +132,15 @@ def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
                     links[name] = posixpath.normpath(posixpath.join(base, member.linkname))
                 elif member.isreg():
                     if name.startswith("blobs/sha256/") and f"sha256:{posixpath.basename(name)}" in known:
-                        skipped.add(name)
                         continue
                     content = archive.extractfile(member)
                     path = place / f"member-{number}"
                     digest = _spooled(content, path)  # type: ignore[arg-type] # a regular member has content
                     if digest in known:
                         path.unlink()
-                        skipped.add(name)
                     else:
                         found[name] = path
-        return _image(found, links, skipped, place, known)
+        return _image(found, links, place, known)
     except UnreadableError as error:
         raise _unreadable(str(error)) from None
     except (
@@ -170,24 +181,19 @@ def _spooled(content: IO[bytes], path: Path) -> str:
 
 
 def _image(
-    found: dict[str, Path], links: dict[str, str], skipped: set[str], place: Path, known: Collection[str]
+    found: dict[str, Path], links: dict[str, str], place: Path, known: Mapping[str, int]
 ) -> SavedImage:
     (output,) = read_document(_MANIFESTS.validate_json, _small(found["manifest.json"]))
     config = _small(found[posixpath.normpath(output.Config)])
     diff_ids = read_exact(ImageConfiguration, config).diff_ids
-    layers = [links.get(name, name) for name in map(posixpath.normpath, output.Layers)]
-    if len(layers) != len(diff_ids):
-        raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")
-    shared = 0
-    while shared < len(diff_ids) and (layers[shared] in skipped or diff_ids[shared] in known):
-        shared += 1
-    new = [
-        _packed(found[name], place / f"layer-{number}", diff_id)
-        for number, (name, diff_id) in enumerate(
-            zip(layers[shared:], diff_ids[shared:], strict=True)
-        )
-    ]  # fmt: skip
-    return SavedImage(config, diff_ids, tuple(new))
+    names = [links.get(name, name) for name in map(posixpath.normpath, output.Layers)]
+    if len(names) != len(diff_ids):
+        raise ValueError(f"{len(names)} layers, and {len(diff_ids)} are described")
+    layers = tuple(
+        known[diff_id] if diff_id in known else _packed(found[name], place / f"layer-{number}", diff_id)
+        for number, (name, diff_id) in enumerate(zip(names, diff_ids, strict=True))
+    )
+    return SavedImage(config, diff_ids, layers)
 
 
 def _small(path: Path) -> bytes:
@@ -228,7 +234,7 @@ def _digest_of(content: IO[bytes] | gzip.GzipFile) -> str:
 
 
 def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
-    """The manifest: the base's layers as the base's manifest has them, then the new ones."""
+    """The manifest: the base's layers as the base's manifest has them, and the new ones."""
     oci = "oci" in base["mediaType"]
     packed = (
         "application/vnd.oci.image.layer.v1.tar+gzip" if oci
@@ -238,7 +244,6 @@ def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
         "application/vnd.oci.image.config.v1+json" if oci
         else "application/vnd.docker.container.image.v1+json"
     )  # fmt: skip
-    shared = base["layers"][: len(image.diff_ids) - len(image.new)]
     config = Blob(f"sha256:{hashlib.sha256(image.config).hexdigest()}", len(image.config))
     record = {
         "schemaVersion": 2,
@@ -249,8 +254,9 @@ def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
             "digest": config.digest,
         },
         "layers": [
-            *shared,
-            *({"mediaType": packed, "size": one.blob.size, "digest": one.blob.digest} for one in image.new),
+            base["layers"][one] if isinstance(one, int)
+            else {"mediaType": packed, "size": one.blob.size, "digest": one.blob.digest}
+            for one in image.layers
         ],
-    }
+    }  # fmt: skip
     return json.dumps(record, indent=3).encode()

@@ -101,7 +101,7 @@ def test_a_build_is_locked_by_its_building_and_by_nothing_else(tmp_path: Path) -
 def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> None:
     (one,) = recipe.declared_recipes(inventory_of(tmp_path, NOTEBOOK))
     layers = [layer("base"), layer("new")]
-    image = saved.read(archive(layers, "classic"), tmp_path, {digest(layers[0])})
+    image = saved.read(archive(layers, "classic"), tmp_path, {digest(layers[0]): 0})
     remembered: list[str] = []
 
     class Full:

@@ -15,10 +15,15 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import saved
 
 
+def numbers_of(base: list[bytes]) -> dict[str, int]:
+    described = {"layers": [{"digest": digest(gzip.compress(one, mtime=0))} for one in base]}
+    return saved.numbers_of([digest(one) for one in base], described)
+
+
 @pytest.mark.parametrize("style", ["classic", "blobs", "packed"])
 def test_of_a_saved_image_only_the_new_layers_are_kept(style: str, tmp_path: Path) -> None:
     base, added = [layer("a"), layer("b")], [layer("c"), layer("d")]
-    known = {digest(one) for one in base} | {digest(gzip.compress(one, mtime=0)) for one in base}
+    known = numbers_of(base)
     image = saved.read(archive([*base, *added], style), tmp_path, known)
     assert image.diff_ids == tuple(digest(one) for one in [*base, *added])
     assert [gzip.decompress(b"".join(one.pieces())) for one in image.new] == added
@@ -34,9 +39,24 @@ def test_of_a_saved_image_only_the_new_layers_are_kept(style: str, tmp_path: Pat
     assert [one["size"] for one in layers[2:]] == [one.blob.size for one in image.new]
 
 
+@pytest.mark.parametrize("style", ["classic", "blobs", "packed"])
+@pytest.mark.parametrize("order", ["bn", "nb", "bb", "bna"])
+def test_a_step_whose_layer_the_base_has_is_in_the_image(style: str, order: str, tmp_path: Path) -> None:
+    base, new = {"a": layer("a"), "b": layer("b")}, {"n": layer("n")}
+    layers = [*base.values(), *((base | new)[name] for name in order)]
+    image = saved.read(archive(layers, style), tmp_path, numbers_of(list(base.values())))
+    described = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": {},
+        "layers": [{"digest": "a"}, {"digest": "b"}],
+    }  # fmt: skip
+    of = {one.blob.digest: "n" for one in image.new}
+    found = json.loads(saved.manifest_of(image, described))["layers"]
+    assert [of.get(one["digest"], one["digest"]) for one in found] == ["a", "b", *order]
+
+
 def test_one_layer_that_stands_twice_is_found_twice(tmp_path: Path) -> None:
     same = layer("same")
-    image = saved.read(archive([layer("a"), same, same], "classic"), tmp_path, set())
+    image = saved.read(archive([layer("a"), same, same], "classic"), tmp_path, {})
     assert len(image.new) == 3
     assert image.new[1].blob == image.new[2].blob
 
@@ -45,7 +65,7 @@ def test_one_layer_that_stands_twice_is_found_twice(tmp_path: Path) -> None:
 def test_an_archive_that_was_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
     whole = archive([layer("a"), layer("b")], "classic").getvalue()
     with pytest.raises(ClusterctlError) as refused:
-        saved.read(io.BytesIO(whole[:cut]), tmp_path, set())
+        saved.read(io.BytesIO(whole[:cut]), tmp_path, {})
     assert refused.value.code == "images.build-archive"
 
 
@@ -93,7 +113,7 @@ def test_an_archive_with_a_trap_is_refused_and_read_no_further(
         saved, "MAX_LAYER_BYTES", 30_000 if members[-1][0].name == "manifest.json" else 10_000
     )
     with pytest.raises(ClusterctlError) as refused:
-        saved.read(tar_of(*members), tmp_path, set())
+        saved.read(tar_of(*members), tmp_path, {})
     assert refused.value.code == "images.build-archive"
     assert refused.value.what.isprintable()
 
@@ -105,7 +125,7 @@ def test_a_sparse_member_is_refused_whatever_size_it_says(tmp_path: Path) -> Non
     )
     members = ((named("x", tarfile.XHDTYPE), words), (named("sparse"), b"x"))
     with pytest.raises(ClusterctlError, match="a member is sparse"):
-        saved.read(tar_of(*members), tmp_path, set())
+        saved.read(tar_of(*members), tmp_path, {})
 
 
 class Endless(io.RawIOBase):
@@ -132,7 +152,7 @@ def test_the_map_of_a_sparse_member_is_not_read(tmp_path: Path) -> None:
     head = tar_of((named("x", tarfile.XHDTYPE), words), (named("sparse"), b"")).read()[: 3 * 512]
     stream = Endless(head + b"99999999999\n", b"0\n" * 500)
     with pytest.raises(ClusterctlError, match="a member is sparse"):
-        saved.read(stream, tmp_path, set())
+        saved.read(stream, tmp_path, {})
     assert stream.count < 1 << 20
 
 
@@ -148,19 +168,19 @@ def test_what_the_archive_would_keep_of_its_members_is_bounded(
     member: tuple[tarfile.TarInfo, bytes], because: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ClusterctlError, match=because):
-        saved.read(tar_of(member, (named("y"), b"")), tmp_path, set())
+        saved.read(tar_of(member, (named("y"), b"")), tmp_path, {})
 
 
 def test_a_layer_that_unpacks_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = b"\0" * (4 << 20)
     monkeypatch.setattr(saved, "MAX_LAYER_BYTES", 1 << 20)
     with pytest.raises(ClusterctlError, match="unpacked") as refused:
-        saved.read(archive([bomb], "packed"), tmp_path, set())
+        saved.read(archive([bomb], "packed"), tmp_path, {})
     assert refused.value.code == "images.build-archive"
 
 
 def test_the_manifest_of_a_base_that_does_not_say_what_its_configuration_is_serves(tmp_path: Path) -> None:
-    image = saved.read(archive([layer("a")], "classic"), tmp_path, set())
+    image = saved.read(archive([layer("a")], "classic"), tmp_path, {})
     kind = "application/vnd.oci.image.manifest.v1+json"
     raw = saved.manifest_of(image, {"mediaType": kind, "config": {}, "layers": []})
     assert json.loads(raw)["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
