@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.mirrored import Brought
-from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.resolve import closure, named_manifests
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.manifest import Manifest
@@ -31,7 +31,7 @@ def plan(
 ) -> list[Pruning]:
     """What of the record no image of the lock is, found within PLAN_S. Removes nothing.
 
-    A manifest that belongs to an image that stays, too, is not among them.
+    A manifest that belongs to an image that stays, too, is not among them, even if that image is not whole.
     """
     with within(PLAN_S):
         return _plan(brought, images, registry, name)
@@ -48,8 +48,8 @@ def _plan(
     for repository in {one.repository for one in gone}:
         digests = {digest for target, digest in wanted if target == repository}
         try:
-            kept = [m.digest for digest in digests for m in _closure(registry, repository, digest)]
-            staying[repository] = set(kept)
+            kept = [named_manifests(registry, repository, digest) for digest in digests]
+            staying[repository] = set().union(*kept)
         except ExplainedError as error:
             broken[repository] = error
     return [_one(one, staying, broken, registry) for one in gone]

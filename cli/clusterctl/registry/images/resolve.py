@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.compatibility import needs
 from clusterctl.cluster.lock import LockedBlob, LockedImage
@@ -134,10 +136,33 @@ def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
     Within DESCRIBE_S. Raises RegistryError, also (``images.manifest``) for too much, or lists within lists.
     """
     with within(DESCRIBE_S):
-        return _closure(registry, repository, digest)
+        return list(_closure(registry, repository, digest, registry.manifest).values())
 
 
-def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
+def named_manifests(registry: Registry, repository: str, digest: str) -> set[str]:
+    """The digests of what ``closure`` gives, of manifests that the registry has lost, too.
+
+    Within DESCRIBE_S. Raises as ``closure`` does.
+    """
+    named: set[str] = set()
+
+    def look(repository: str, digest: str) -> Manifest | None:
+        named.add(digest)
+        try:
+            return registry.manifest(repository, digest)
+        except RegistryError as error:
+            if error.code == "images.not-found":
+                return None
+            raise
+
+    with within(DESCRIBE_S):
+        _closure(registry, repository, digest, look)
+    return named
+
+
+def _closure(
+    registry: Registry, repository: str, digest: str, look: Callable[[str, str], Manifest | None]
+) -> dict[str, Manifest]:
     asked: set[str] = set()
     found: dict[str, Manifest] = {}
     totals = ImageTotals()
@@ -158,7 +183,9 @@ def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]
         if len(asked) >= MAX_MANIFESTS:
             raise refusal(digest, f"{MAX_MANIFESTS} manifests")
         asked.add(digest)
-        top = registry.manifest(repository, digest)
+        top = look(repository, digest)
+        if top is None:
+            return
         if limit := totals.exceeded_with(top):
             raise refusal(digest, limit)
         for child in top.children:
@@ -166,7 +193,7 @@ def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]
         found[digest] = top
 
     add(digest, 1)
-    return list(found.values())
+    return found
 
 
 def _picked(image: DeclaredImage, index: Manifest) -> list[tuple[str, str]]:

@@ -1,19 +1,46 @@
-"""Pruning ends in a time that is known before, however slowly a registry answers each request."""
+"""Pruning keeps what stays, and ends in a time that is known before, however slowly a registry answers."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
 import pytest
 from tests.support.hostile_server import asking, hostile, whole
+from tests.support.image_builds import BASE
+from tests.support.memory_registry import memory_registry
 
 from clusterctl.registry.images import prune
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.prune import Pruning
+from clusterctl.registry.oci.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, read
 
 SOON_S = 0.3
 IMAGES = [Brought("mine", "a/b", f"sha256:{number:064x}", f"a{number}", "1", "") for number in range(100)]
+
+
+def image(name: str) -> Manifest:
+    part = {"digest": digest_of(name.encode()), "size": 1}
+    return read(json.dumps({"config": part, "layers": []}).encode(), OCI_MANIFEST, "test")
+
+
+def listing(*images: Manifest) -> Manifest:
+    entries = [{"digest": one.digest, "size": 1} for one in images]
+    return read(json.dumps({"manifests": entries}).encode(), OCI_INDEX, "test")
+
+
+@pytest.mark.parametrize("lost", ["none", "before", "after"])
+def test_a_locked_image_that_lost_a_manifest_keeps_its_others(lost: str) -> None:
+    shared, old, new, last = map(image, ("shared", "old", "new", "last"))
+    went, stays = listing(shared, old), listing(new, shared, last)
+    there = [shared, old, went, stays, *({"none": [new, last], "before": [last], "after": [new]}[lost])]
+    wanted = BASE.model_copy(update={"target": "a/b", "digest": stays.digest})
+    with memory_registry() as running, running.client() as registry:
+        for one in there:
+            running.put_manifest("a/b", one)
+        (found,) = prune.plan([Brought("mine", "a/b", went.digest, "a", "1", "")], [wanted], registry, "mine")
+    assert (found.error, found.manifests) == (None, [went.digest, old.digest])
 
 
 def slowly(_: str) -> Iterator[bytes]:
