@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable
 from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import failed_on, outcome_of, ranks_of
+from clustercheck.checks.support.training import without
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
@@ -28,12 +30,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every element right; then all NUMA nodes together and each by itself."""
     if (finding := failed_on(evidence, JOB, subject)) is not None:
         return finding
-    ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
-    answer = ranks[0].verdict or {}
+    outcome = outcome_of(evidence, JOB)
+    answer = ranks_of(outcome, str(subject.node))[0].verdict or {}
     if not isinstance(answer.get("without"), str):
         raise CannotReadError("the rank did not report what it measured")
-    if answer["without"]:
-        return not_applicable(str(answer["without"]))
+    if answer["without"] and not without(outcome):
+        raise NotDoneError(f"not all nodes say: {answer['without']}")
+    if because := answer["without"] or answer.get("too_small"):
+        return not_applicable(str(because))
+    if answer.get("undone"):
+        raise NotDoneError(str(answer["undone"]))
     places = _places(answer)
     if wrong := {place: each["wrong"] for place, each in places.items() if each["wrong"]}:
         told = ", ".join(f"{n} on NUMA node {place}" for place, n in wrong.items())
@@ -99,6 +105,11 @@ def _numa(place: str, **answer: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, change)
 
 
+def _one_says(rank: RankOutcome, verdict: seeding.Raw, **answer: str) -> None:
+    if rank.node == _NODE.node:
+        verdict.update(answer)
+
+
 def _scale(verdict: seeding.Raw, metric: str, factor: float) -> None:
     place = metric.removeprefix("stream_triad").lstrip("_")
     for number, each in verdict["numa"].items():
@@ -132,6 +143,24 @@ CHECK = Check(
         SeededFault(
             "no-numpy",
             seeding.all_say(JOB, without="the image's Python has no NumPy"),
+            _NODE,
+            Verdict.EXCLUDED,
+        ),
+        SeededFault(
+            "no-numpy-on-one-node",
+            seeding.verdicts(JOB, partial(_one_says, without="the image's Python has no NumPy")),
+            _NODE,
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
+            "memory-held",
+            seeding.verdicts(JOB, partial(_one_says, undone="too little memory was available")),
+            _NODE,
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
+            "too-small",
+            seeding.verdicts(JOB, partial(_one_says, too_small="too little memory")),
             _NODE,
             Verdict.EXCLUDED,
         ),

@@ -10,7 +10,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.plain_text import one_line, some_of
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, NotDoneError
 from clustercheck.samples.machine import asleep, zombie
 
 SHOWN = 3  # processes that a sentence names
@@ -67,6 +67,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if zombies:
         because = f"{len(zombies)} zombie(s) for {seconds}: {_some(zombies)}"
         return warned(because, measured, "none", remedy=REAP, evidence=more)
+    if part.get("unseen"):
+        raise NotDoneError("the node has more threads than are looked at")
     return passed("none", "none")
 
 

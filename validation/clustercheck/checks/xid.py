@@ -70,8 +70,9 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         **({"older_alike": log["omitted"]} if log.get("omitted") else {}),
     }
     source = str(catalogue()["source"])
-    asked = [xid for xid in xids if xid.code == 154]
-    open_ones = [xid for xid in xids if xid.code != 154] + [xid for xid in asked[-1:] if not is_settled(xid)]
+    asked = {xid.address: xid for xid in xids if xid.code == 154}  # the last of each device
+    open_ones = [xid for xid in xids if xid.code != 154]
+    open_ones += [xid for xid in asked.values() if not is_settled(xid)]
     faults = [xid for xid in open_ones if is_fault(xid)]
     if faults:
         last = faults[-1]

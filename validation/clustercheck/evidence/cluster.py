@@ -200,22 +200,34 @@ class Evidence:
 
         A message without a readable time counts.
         """
-        since = self.declared[node].acknowledged
+        since = self._acknowledged_in_this_boot(node)
         found = self.nodes[node].kernel_log().xids
         return found if since is None else tuple(xid for xid in found if not _is_before(xid.when, since))
 
     def open_faults(self, node: str) -> tuple[Unnumbered, ...]:
         """The same of faults without an Xid. Raises CannotReadError."""
-        since = self.declared[node].acknowledged
+        since = self._acknowledged_in_this_boot(node)
         found = self.nodes[node].kernel_log().unnumbered
         return found if since is None else tuple(one for one in found if not _is_before(one.when, since))
+
+    def _acknowledged_in_this_boot(self, node: str) -> datetime | None:
+        """When the operator has seen to its messages, unless it was booted since then.
+
+        Early messages may have any time: of a clock that was wrong until the network set it.
+        """
+        since, asked = self.declared[node].acknowledged, self.nodes[node].asked
+        host = self.nodes[node].raw.get("host")
+        uptime = host.get("uptime_s") if isinstance(host, Mapping) else None
+        if since is None or asked is None or not isinstance(uptime, float):
+            return since
+        return None if asked[0] - uptime > since.timestamp() else since
 
     def log_gap(self, node: str) -> str:
         """Why the kernel log may lack messages that count; empty where all of it is read and it is whole.
 
         Raises CannotReadError. A container's log is another machine's, with what was put into it.
         """
-        log, since = self.nodes[node].mapping("kernel_log"), self.declared[node].acknowledged
+        log, since = self.nodes[node].mapping("kernel_log"), self._acknowledged_in_this_boot(node)
         for line in reversed(self.nodes[node].kernel_log().garbled):
             if since is None or not _is_before(line.when, since):
                 return line.because

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
-from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
+from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi, without_processes
 from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import (
@@ -101,10 +101,13 @@ class NodeEvidence:
 
     @cached_property
     def _smi(self) -> SmiLog | CannotReadError:
-        what = "nvidia-smi -q -x"
-        return _read(
-            lambda: _read_all_but_lost(self.part("nvidia_smi"), what, parse_smi, lambda log: log.gpus)
-        )
+        return _read(self._read_smi)
+
+    def _read_smi(self) -> SmiLog:
+        record = self.part("nvidia_smi")
+        if isinstance(record, Mapping):
+            record = {**record, "stdout": without_processes(str(record.get("stdout") or ""))}
+        return _read_all_but_lost(record, "nvidia-smi -q -x", parse_smi, lambda log: log.gpus)
 
     def smi(self) -> SmiLog:
         """What nvidia-smi says. Raises CannotReadError."""

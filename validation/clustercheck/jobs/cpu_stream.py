@@ -76,10 +76,10 @@ def read_cache_bytes(cpus: Path = CPUS) -> int:
     return sum(found.values())
 
 
-def read_available_bytes(file: Path = Path("/proc/meminfo")) -> int:
-    """MemAvailable."""
+def read_memory_bytes(name: str, file: Path = Path("/proc/meminfo")) -> int:
+    """MemTotal or MemAvailable."""
     for line in file.read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0
 
@@ -153,7 +153,11 @@ def measure_all(
 
 
 def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: seconds, limit_each_s, limit_s. ``without`` is why nothing was measured."""
+    """Arguments: seconds, limit_each_s, limit_s.
+
+    ``without`` is what the image lacks, ``too_small`` why nothing can be measured here, and ``undone`` why
+    nothing could be just now.
+    """
     verdict: dict[str, Any] = {"ok": True, "because": "", "without": "", "numa": {}}
     try:
         numpy = importlib.import_module("numpy")
@@ -161,9 +165,12 @@ def run(world: nccl_tests.MeetingWorld, arguments: Mapping[str, Any]) -> dict[st
         return {**verdict, "without": "the image's Python has no NumPy"}
     cores = find_cores()
     total = sum(map(len, cores.values()))
-    array_bytes = choose_array_bytes(total, read_cache_bytes(), read_available_bytes())
+    caches = read_cache_bytes()
+    if not choose_array_bytes(total, caches, read_memory_bytes("MemTotal")):
+        return {**verdict, "too_small": "too little memory for arrays beyond the caches"}
+    array_bytes = choose_array_bytes(total, caches, read_memory_bytes("MemAvailable"))
     if not array_bytes:
-        return {**verdict, "without": "too little memory is available for arrays beyond the caches"}
+        return {**verdict, "undone": "too little memory was available for arrays beyond the caches"}
     world.set_phase(f"triad on {total} cores of {len(cores)} NUMA nodes")
     count = array_bytes // ELEMENT_BYTES
     found = measure_all(cores, count, float(arguments["seconds"]), float(arguments["limit_each_s"]))

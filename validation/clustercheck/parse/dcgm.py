@@ -124,8 +124,11 @@ def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
         number = member(entry, "entity_id", int, _WHAT)
         gpu = number if entity == "GPU" else None
         entity = "" if gpu is not None else f"{entity} {number}"
-    elif category != "Deployment" and "gpu_id" in entry:  # of the node's tests, it names but the last GPU
-        gpu = _number(entry["gpu_id"])
+    elif category != "Deployment":  # of the node's tests, it names but the last GPU
+        if "gpu_id" in entry:
+            gpu = _number(entry["gpu_id"])
+        elif str(entry.get("gpu_ids")).isdecimal():  # as some releases name the one GPU of a result
+            gpu = _number(entry["gpu_ids"])
     return DiagResult(name, category, gpu, _weighed(output, entry), messages, entity)
 
 

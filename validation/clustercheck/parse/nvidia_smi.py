@@ -83,6 +83,13 @@ class SmiLog:
         return {gpu.address: gpu for gpu in self.gpus}
 
 
+def without_processes(text: str) -> str:
+    """The XML without its lists of programs: users choose their names, which may be no UTF-8 and no XML."""
+    for each in _OF_PROCESSES:
+        text = re.sub(rf"<{each}>.*?</{each}>", "", text, flags=re.DOTALL)
+    return text
+
+
 @lru_cache(maxsize=16)  # a self-test judges the same nodes again and again
 def parse_smi(text: str) -> SmiLog:
     """Read the XML that `nvidia-smi -q -x` prints.

@@ -10,9 +10,12 @@ import itertools
 import os
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clustercheck.probe.programs import listing, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LAST_S = 10.0
 LOOK_S = 1.0  # between two looks
@@ -47,7 +50,8 @@ VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
 def processes(root: str = "/proc", *, last_s: float = LAST_S, look_s: float = LOOK_S) -> dict[str, Any]:
     """Threads that were in one of these states all the time, and did not run in it."""
     began = time.monotonic()
-    seen = {path: now for path in threads(root) if (now := state(path))}
+    every = list(itertools.islice(threads(root), MOST_THREADS + 1))
+    seen = {path: now for path in every[:MOST_THREADS] if (now := state(path))}
     while seen and time.monotonic() - began < last_s:
         time.sleep(look_s)
         seen = {path: before for path, before in seen.items() if state(path) == before}
@@ -60,14 +64,23 @@ def processes(root: str = "/proc", *, last_s: float = LAST_S, look_s: float = LO
         "looked_s": round(time.monotonic() - began, 1),
         "lasted": [described(path, root, last[path], gpus[process_of(path)]) for path in kept],
         "omitted": len(seen) - len(kept),
+        "unseen": len(every) > MOST_THREADS,
     }
 
 
-def threads(root: str) -> list[str]:
-    """The directory of every thread."""
-    pids = [name for name in listing(root) if name.isdigit()]
-    every = (f"{root}/{pid}/task/{tid}" for pid in pids for tid in listing(f"{root}/{pid}/task"))
-    return list(itertools.islice(every, MOST_THREADS))
+def threads(root: str) -> Iterator[str]:
+    """The directory of every thread; those of processes with many come last."""
+    places = [f"{root}/{name}/task" for name in listing(root) if name.isdigit()]
+    for place in sorted(places, key=how_many):
+        yield from (f"{place}/{tid}" for tid in listing(place))
+
+
+def how_many(place: str) -> int:
+    """A process's threads, as the links of their directory count them; 0 where it is gone."""
+    try:
+        return os.stat(place).st_nlink  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def fields(path: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -152,6 +153,18 @@ def test_of_each_device_and_code_the_last_lines_are_kept_whatever_others_bring()
     assert (log.omitted, log.dropped) == (4 + 895 + 4, 0)
     read = [parse_line(one) for one in (fatal, nonfatal[0])]
     assert [one and is_fault(one) for one in read] == [True, False]
+
+
+def test_what_one_device_no_longer_needs_settles_nothing_of_another() -> None:
+    needed = Xid(
+        "0000:ee:00.0", 154, "", "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+    )
+    settled = Xid(
+        "0000:ef:00.0", 154, "", "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
+    )
+    assert judge_messages([needed, settled], {}).verdict is Verdict.FAIL
+    assert judge_messages([settled, replace(needed, address=settled.address)], {}).verdict is Verdict.FAIL
+    assert judge_messages([settled], {}).verdict is Verdict.PASS
 
 
 def test_kinds_that_do_not_fit_are_counted_and_nothing_passes_then() -> None:

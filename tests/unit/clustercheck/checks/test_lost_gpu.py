@@ -104,6 +104,19 @@ def test_a_process_may_have_any_name() -> None:
     assert [gpu.lost for gpu in parse_smi(text).gpus] == [""] * 8
 
 
+@pytest.mark.parametrize("name", ["/home/j\N{REPLACEMENT CHARACTER}rg/python", "a & b < c"])
+def test_the_name_of_a_program_hides_nothing_of_the_gpus(name: str) -> None:
+    """It is what a user chose, and need be neither UTF-8 nor XML."""
+    of_one = f"<processes><process_info><process_name>{name}</process_name></process_info></processes>"
+    wrong = seeding.smi("gpu01", 0, "ecc_errors/volatile/dram_uncorrectable", "2")(sample.healthy(1))
+
+    def change(raw: seeding.Raw) -> None:
+        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace("</gpu>", f"{of_one}</gpu>", 1)
+
+    results = evaluate(BY_ID["gpu-ecc"], seeding.edit("gpu01", change)(wrong))
+    assert [one.verdict for one in results] == [Verdict.FAIL, *[Verdict.PASS] * 7]
+
+
 def test_whole_output_with_an_error_is_not_read_where_no_gpu_is_lost() -> None:
     evidence = seeding.edit("gpu02", field)(sample.healthy())
     verdicts = [r.verdict for r in evaluate(BY_ID["gpu-present"], evidence) if r.subject.node == "gpu02"]

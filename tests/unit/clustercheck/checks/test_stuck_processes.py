@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -259,6 +260,28 @@ def test_a_parent_that_is_not_known_is_not_named(parent: Any) -> None:
     result = judged(zombie(has_gpu=True, parent=parent))
     assert result.verdict is FAIL
     assert "sh (4712)" in result.because
+
+
+def test_a_process_with_many_threads_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "MOST_THREADS", 3)
+    monkeypatch.setattr(probe, "how_many", lambda place: len(os.listdir(place)))  # noqa: PTH208
+    for thread in ("10/task/10", "10/task/11", "10/task/12", "99/task/99"):
+        (tmp_path / thread).mkdir(parents=True)
+    assert next(probe.threads(str(tmp_path))) == f"{tmp_path}/99/task/99"
+    assert processes(str(tmp_path), last_s=0)["unseen"]
+    assert judged(unseen=True).verdict is NOT_RUN
+    assert judged(asleep(has_gpu=True), unseen=True).verdict is FAIL
+
+
+def test_the_kernel_counts_the_threads_of_a_process() -> None:
+    before = probe.how_many("/proc/self/task")
+    gate = threading.Event()
+    thread = threading.Thread(target=gate.wait)
+    thread.start()
+    assert probe.how_many("/proc/self/task") == before + 1
+    gate.set()
+    thread.join()
+    assert probe.how_many("/proc/self/none") == 0
 
 
 @pytest.mark.parametrize("wrong", [{"state": "R"}, {"pid": "1"}])

@@ -46,6 +46,22 @@ def test_what_was_said_before_does_not_count_and_what_came_after_does(check: str
     assert verdict(check, SAID, "2026-11-20T11:00:00,000000+02:00") is Verdict.PASS
 
 
+@pytest.mark.parametrize(("hours", "verdict"), [(-1, Verdict.FAIL), (1, Verdict.PASS)])
+def test_what_was_acknowledged_before_the_boot_counts_whatever_the_clock_said_early(
+    hours: float, verdict: Verdict
+) -> None:
+    """Until the network sets it, the clock of a node may be anywhere."""
+    fault = next(fault for fault in BY_ID["xid"].faults if fault.name == "xid-79")
+    evidence = fault.inject(sample.healthy(1))
+    asked = (SAID + timedelta(days=9)).timestamp()
+    since = datetime.fromtimestamp(asked - evidence.nodes["gpu01"].raw["host"]["uptime_s"], UTC)
+    since += timedelta(hours=hours)
+    nodes = tuple(replace(each, acknowledged=since) for each in evidence.spec.nodes)
+    said = {"gpu01": replace(evidence.nodes["gpu01"], asked=(asked, asked + 2))}
+    evidence = replace(evidence, nodes=said, spec=replace(evidence.spec, nodes=nodes))
+    assert next(r.verdict for r in evaluate(BY_ID["xid"], evidence)) is verdict
+
+
 @pytest.mark.parametrize("days", [-1, 1])
 def test_a_line_that_cannot_be_read_leaves_a_gap_unless_it_was_acknowledged(days: int) -> None:
     garbled = seeding.kernel_says("gpu01", f"{SAID.isoformat()} gpu01 kernel: NVRM: Xid (PCI:0000")

@@ -121,6 +121,15 @@ def test_dcgm_4_is_read_by_gpu_and_test() -> None:
     ]
 
 
+@pytest.mark.parametrize(("named", "gpu"), [("1", 1), ("0,1", None)])
+def test_dcgm_3_may_name_the_gpu_of_a_result_among_gpu_ids(named: str, gpu: int | None) -> None:
+    ran = dcgm3()
+    one = ran["DCGM GPU Diagnostic"]["test_categories"][1]["tests"][0]["results"][1]
+    one["gpu_ids"] = named
+    del one["gpu_id"]
+    assert words(read(json.dumps(ran)))["GPU Memory", gpu] is DiagStatus.FAIL
+
+
 def test_dcgm_3_is_read_by_gpu_and_test() -> None:
     diag = read("Successfully ran diagnostic for group.\n" + FORMS["DCGM 3"])
     assert words(diag) == {

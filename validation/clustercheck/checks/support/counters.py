@@ -105,4 +105,6 @@ def _compare(
             grew[key] = last  # since then
         else:
             grew[key] = last - first
+            if grew[key] and last == widest.get(key[1]):
+                untold[key] = "it was saturated during the jobs"
     return dict(sorted((key, count) for key, count in grew.items() if count)), untold
