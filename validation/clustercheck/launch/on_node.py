@@ -28,6 +28,8 @@ from typing import Any, BinaryIO
 
 JOBS_ROOT = Path("/var/lib/clusterctl/jobs")
 ENDED_STATES = ("exited", "dead")
+# Begins the names of our containers: who makes an image chooses labels of its containers, and no name.
+OURS = "clusterctl-"
 DISCARDED = ".discarded-"  # begins the name of a directory that is being removed
 DISCARD_S = 20.0  # for all files that a call removes
 UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to collect and remove it
@@ -200,17 +202,15 @@ def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
     A run has ended if its containers exited or passed their deadline (a label), or if the controller knows it
     (``ended_runs``). Raises BusyError if another run holds the node, before anything is removed.
     """
-    template = "\t".join(
-        ["{{.ID}}", *(f'{{{{.Label "clusterctl.{key}"}}}}' for key in ("run", "until", "by")), "{{.State}}"]
-    )
-    output = docker(["ps", "-a", "--filter", "label=clusterctl.run", "--format", template])
+    asked = [".ID", ".Names", ".State", *(f'(.Label "clusterctl.{key}")' for key in ("run", "until", "by"))]
+    template = "[" + ", ".join(f"{{{{json {each}}}}}" for each in asked) + "]"
+    output = docker(["ps", "-a", "--no-trunc", "--filter", "label=clusterctl.run", "--format", template])
     others = []
-    for line in output.splitlines():
-        container, owner, until, by, state = [*re.split(r"[\t ]", line), "", "", "", ""][:5]
-        if owner != run:
-            others.append((container, owner))
-        has_ended = owner == run or owner in ended_runs or state in ENDED_STATES or not is_future(until)
-        if not has_ended:
+    for container, names, state, owner, until, by in map(json.loads, output.splitlines()):
+        if owner == run or not names.startswith(OURS):
+            continue
+        others.append((container, owner))
+        if owner not in ended_runs and state not in ENDED_STATES and is_future(until):
             raise BusyError(
                 f"the node is busy: run {owner} of {by or 'another controller'} holds it "
                 f"for up to {float(until) - time.time():.0f} s more"
@@ -218,7 +218,7 @@ def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
     removed = []
     for container, owner in others:
         docker(["rm", "-f", container], 60)
-        removed.append(f"container {container} of run {owner}")
+        removed.append(f"container {container[:12]} of run {owner}")
     directories = sorted(JOBS_ROOT.iterdir()) if JOBS_ROOT.is_dir() else []
     abandoned = [directory for directory in directories if directory.name != run and directory.is_dir()]
     for directory in abandoned:
@@ -306,7 +306,16 @@ def inspect_framework(request: dict[str, Any]) -> dict[str, Any]:
         "clusterctl.until": deadline_after(FRAMEWORK_S),
     }
     labels = [word for key, value in label_values.items() for word in ("--label", f"{key}={value}")]
-    arguments = ["run", "--rm", "--network", "none", *labels, *request["container_arguments"]]
+    arguments = [
+        "run",
+        "--rm",
+        "--name",
+        f"{OURS}framework-{os.urandom(8).hex()}",
+        "--network",
+        "none",
+        *labels,
+        *request["container_arguments"],
+    ]
     arguments += ["-e", f"CLUSTERCTL_FRAMEWORK={request['framework_name']}"]
     arguments += [
         "--entrypoint",

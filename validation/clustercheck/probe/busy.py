@@ -42,6 +42,8 @@ HOLDERS = (
     "xfwm4",
 )
 NAME_LENGTH = 15  # of a process, to the kernel
+# Begins the names of our containers: who makes an image chooses labels of its containers, and no name.
+OURS = "clusterctl-"
 
 
 def busy(
@@ -150,6 +152,8 @@ def holders() -> list[str]:
 
 def live_run(line: str, ended_runs: Sequence[str] = ()) -> str:
     """Whose validation a container is of, while its time is not over, from one line of `docker inspect`."""
+    if not is_ours(line):
+        return ""
     try:
         labels = json.loads([*line.split("\t"), "", "", "", ""][4] or "{}") or {}
         until = float(labels.get("clusterctl.until") or 0)
@@ -159,6 +163,11 @@ def live_run(line: str, ended_runs: Sequence[str] = ()) -> str:
     if not owner or owner in ended_runs or until <= time.time():
         return ""
     return "clusterctl run {} of {}".format(owner, labels.get("clusterctl.by") or "another")
+
+
+def is_ours(line: str) -> bool:
+    """Whether one line of `docker inspect` is of a container of a validation."""
+    return line.lstrip("/").startswith(OURS)
 
 
 def is_holder(name: str, known: Sequence[str]) -> bool:
@@ -175,7 +184,7 @@ def is_monitor(line: str, known: Sequence[str]) -> bool:
 
 def has_gpus(line: str) -> bool:
     """Whether one line of `docker inspect` is of a container that was given GPUs by someone else."""
-    name, requests, runtime, devices, labels = [*line.split("\t"), "", "", "", "", ""][:5]
-    if not name or "clusterctl." in labels:
+    name, requests, runtime, devices = [*line.split("\t"), "", "", ""][:4]
+    if not name or is_ours(line):
         return False
     return "gpu" in requests or runtime == "nvidia" or "/dev/nvidia" in devices

@@ -136,8 +136,23 @@ def test_a_node_without_docker_is_reported(capsys, monkeypatch, tmp_path):
     assert answer == {"ok": False, "because": "docker is not installed"}
 
 
+def lists(docker, *rows, name="clusterctl-r-pairs"):
+    """Docker lists containers with these ids, runs, deadlines, controllers and states."""
+    printed = [json.dumps([one, name, state, run, until, by]) for one, run, until, by, state in rows]
+    (docker / "answer-ps").write_text("".join(f"{line}\n" for line in printed))
+
+
+def test_what_an_image_says_of_its_containers_removes_and_holds_nothing(docker):
+    """A container has the labels of its image, whoever made that."""
+    lists(docker, ("aaa", "evil\t1\tx\texited\nvictim\told", "1", "", "running"), name="monitor")
+    assert on_node.remove_leftovers("r1") == []
+    lists(docker, ("aaa", "x", "9e99", "", "running"), name="monitor")
+    assert on_node.remove_leftovers("r1") == []
+    assert not [call for call in calls(docker) if call[0] == "rm"]
+
+
 def test_leftovers_of_other_runs_go_and_this_runs_stay(docker, tmp_path):
-    (docker / "answer-ps").write_text("aaa r0\nbbb r1\n")
+    lists(docker, ("aaa", "r0", "", "", "exited"), ("bbb", "r1", "", "", "running"))
     for name in ("r0", "r1"):
         (tmp_path / "jobs" / name / "pairs").mkdir(parents=True)
     (tmp_path / "jobs" / "r0" / "pairs" / "rank-3.verdict.json").write_text('{"ok": true}')
@@ -219,7 +234,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     later, over = str(int(time.time() + 300)), str(int(time.time() - 1))
     (tmp_path / "jobs" / "r8" / "pairs").mkdir(parents=True)
     rows = [("aaa", "r8", over, "ops@head", "running"), ("bbb", "r9", later, "eve@other", "running")]
-    (docker / "answer-ps").write_text("".join("\t".join(row) + "\n" for row in rows))
+    lists(docker, *rows)
     request = {"action": "prepare", "run": "r1", "image": "i", "address": "192.0.2.1", "framework": None}
     answer = ask(capsys, **request)
     assert answer["ok"] is False and answer["busy"] is True
@@ -232,7 +247,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     ]
     (tmp_path / "jobs" / "r8" / "pairs").mkdir(parents=True)
     rows[1] = ("bbb", "r9", later, "eve@other", "exited")
-    (docker / "answer-ps").write_text("".join("\t".join(row) + "\n" for row in rows))
+    lists(docker, *rows)
     assert on_node.remove_leftovers("r1")[:2] == ["container aaa of run r8", "container bbb of run r9"]
 
 

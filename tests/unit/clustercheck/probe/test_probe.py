@@ -99,7 +99,7 @@ def test_busy_is_processes_containers_of_others_and_slurm(tmp_path: Path) -> Non
     program(tmp_path, "nvidia-smi", 'echo "4711, python3"; echo "4712, python3"')
     labels = '{"clusterctl.run":"x"}'
     gpus = '[{"Capabilities":[["gpu"]]}]'
-    rows = (("train", gpus, "{}"), ("ours", gpus, labels), ("web", "null", "{}"))
+    rows = (("train", gpus, labels), ("clusterctl-x-pairs", gpus, labels), ("web", "null", "{}"))
     shown = "".join(rf"/{name}\t{asked}\trunc\tnull\t{marks}\n" for name, asked, marks in rows)
     program(tmp_path, "docker", f"case $1 in ps) echo 1 2 3;; inspect) printf '{shown}';; esac")
     program(tmp_path, "squeue", "echo 99")
@@ -286,7 +286,8 @@ def test_a_container_of_another_run_is_busy_until_its_time_is_over(tmp_path: Pat
         ("x", []),
     ):
         said = json.dumps({**labels, "clusterctl.until": until})
-        (tmp_path / "said").write_text(f"/clusterctl-r7-pairs\tnull\trunc\tnull\t{said}\n")
+        rows = [f"/{name}\tnull\trunc\tnull\t{said}\n" for name in ("clusterctl-r7-pairs", "of-an-image")]
+        (tmp_path / "said").write_text("".join(rows))
         program(tmp_path, "docker", f"case $1 in ps) echo 1;; inspect) cat {tmp_path}/said;; esac")
         assert probe(tmp_path, parts=["busy"])["busy"]["reasons"] == expected
 
