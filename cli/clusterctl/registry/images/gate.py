@@ -11,11 +11,14 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
 from clusterctl.registry.images.resolve import is_platform
 
-RELOCK = "Run: clusterctl lock. It asks only for what has changed."
+RELOCK = (
+    "Run: clusterctl lock. It asks only for what has changed. If an image cannot be locked, lock and mirror "
+    "the others by name: clusterctl lock IMAGE..., clusterctl images mirror IMAGE..."
+)
 
 
 def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[LockedImage, ...]:
-    """The images of the lock, or those of them that are named, where lock and settings agree.
+    """The images of the lock, or those of them that are named, where lock and settings agree on these.
 
     Raises ClusterctlError (``images.no-lock``, ``images.stale-lock``, ``images.unknown``).
     """
@@ -25,7 +28,7 @@ def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[Lock
         raise ClusterctlError(
             "the images are not locked yet", code="images.no-lock", where=file, hint="Run: clusterctl lock"
         )
-    require_agreement(inventory, lock, RELOCK)
+    require_agreement(inventory, lock, RELOCK, names)
     unknown = [name for name in names if lock.image(name) is None]
     if unknown:
         raise ClusterctlError(
@@ -37,21 +40,25 @@ def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[Lock
     return tuple(image for image in lock.images if not names or image.name in names)
 
 
-def require_agreement(inventory: Inventory, lock: Lock, hint: str) -> None:
-    """Refuse a lock that is not that of the settings. Raises ClusterctlError (``images.stale-lock``)."""
-    differences = stale(lock, declared_images(inventory), nodes_driver(inventory))
+def require_agreement(inventory: Inventory, lock: Lock, hint: str, names: Sequence[str] = ()) -> None:
+    """Refuse a lock that is not that of the settings, or has other images of these names.
+
+    Raises ClusterctlError (``images.stale-lock``).
+    """
+    differences = stale(lock, declared_images(inventory), nodes_driver(inventory), names)
     if differences:
         raise _stale_lock("; ".join(differences), str(lock_file.path(inventory.directory)), hint)
 
 
-def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[str]:
-    """In what a lock and the settings differ; nothing where they agree."""
+def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str, names: Sequence[str] = ()) -> list[str]:
+    """In what a lock and the settings differ, of all images or those named; nothing where they agree."""
     found = [] if lock.driver == driver else [f"driver {lock.driver or 'none'}, now {driver or 'none'}"]
-    wanted = {image.name: image for image in declared}
+    wanted = {image.name: image for image in declared if not names or image.name in names}
     found += [
         f"{name} is new" for name, image in wanted.items() if lock.image(name) is None and not image.built
     ]
-    return found + [words for image in lock.images if (words := _difference(image, wanted.get(image.name)))]
+    locked = (image for image in lock.images if not names or image.name in names)
+    return found + [words for image in locked if (words := _difference(image, wanted.get(image.name)))]
 
 
 def require_same(image: LockedImage, declared: Sequence[DeclaredImage]) -> None:

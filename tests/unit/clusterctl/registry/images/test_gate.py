@@ -31,6 +31,17 @@ def test_the_digest_of_the_settings_is_that_of_the_lock() -> None:
     assert gate.stale(locked(BASE.source, B), [DECLARED], "") == [], "of a tag the lock decides"
 
 
+def test_of_images_that_are_named_alone_the_lock_must_be_that_of_the_settings() -> None:
+    other = replace(DECLARED, name="other", target="library/other")
+    lock = locked(BASE.source, A)
+    assert gate.stale(lock, [DECLARED, other], "") == ["other is new"]
+    assert gate.stale(lock, [DECLARED, other], "", ["training"]) == []
+    assert gate.stale(lock, [DECLARED, other], "", ["training", "other"]) == ["other is new"]
+    assert gate.stale(lock, [other], "", ["other"]) == ["other is new"]
+    assert gate.stale(lock, [other], "", ["training"]) == ["training is declared no more"]
+    assert gate.stale(lock, [DECLARED, other], "580", ["training"]) == ["driver none, now 580"]
+
+
 def test_one_image_is_compared_whatever_the_others_are() -> None:
     gate.require_same(BASE, [DECLARED, replace(DECLARED, name="other", target="library/other")])
     for declared, because in (
