@@ -168,6 +168,35 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
         )
 
 
+def new_name() -> str:
+    """A backup that is taken now goes by this."""
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+
+
+def require_newest(name: str, earlier: list[Path]) -> None:
+    """Refuse a backup that would not be the newest: it would be removed first, and an older one restored.
+
+    Raises BackupError.
+    """
+    if earlier and earlier[-1].name >= name:
+        raise BackupError(
+            f"the backup {earlier[-1].name} in harbor_backup_dir is not older than this host's clock "
+            f"({name}): correct the clock, or, if it is right now, rename that backup to when it was taken, "
+            "or remove it"
+        )
+
+
+def linkable(module: AnsibleModule, name: str, backup: Path) -> Path | None:
+    """An earlier backup, whose layers are linked to; none where its list cannot be read."""
+    try:
+        for _ in kept.read_files(backup):
+            pass
+    except (OSError, ValueError) as error:
+        module.warn(f"the list of the backup {name} cannot be read, and nothing of it is shared: {error}")
+        return None
+    return backup
+
+
 def require_installed(directory: str) -> dict[str, Any]:
     """What is installed. Raises BackupError where nothing is, or half of it."""
     if why := why_half_restored(directory):
@@ -189,9 +218,12 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
         directory = opened.enter_context(trusted_directory(Path(options["backup_dir"]), make=True))
         kept.prune(directory, 0)
         earlier = kept.backups(directory)
-        before = opened.enter_context(pinned(earlier[-1])) if earlier else None
+        name = new_name()
+        require_newest(name, earlier)
+        before = None
+        if earlier:
+            before = linkable(module, earlier[-1].name, opened.enter_context(pinned(earlier[-1])))
         require_room(Path(options["data_dir"]), directory, before)
-        name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         backup = directory / f"{name}{kept.PARTIAL}"
         place = opened.enter_context(new_directory(backup))
         answer, copied = write_backup(options, harbor, name, place, before)
@@ -281,8 +313,12 @@ def main() -> None:
     try:
         if module.check_mode and state == "taken":
             require_installed(options["directory"])
-            with suppress(FileNotFoundError), trusted_directory(Path(options["backup_dir"]), make=False):
-                pass  # what refuses it, does so in check mode too
+            # What refuses it, does so in check mode too.
+            with (
+                suppress(FileNotFoundError),
+                trusted_directory(Path(options["backup_dir"]), make=False) as directory,
+            ):
+                require_newest(new_name(), kept.backups(directory))
         if module.check_mode and state != "verified":
             pending = (Path(options["directory"]) / READ_ONLY).is_file()
             module.exit_json(changed=state == "taken" or pending)

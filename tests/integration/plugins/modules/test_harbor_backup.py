@@ -189,6 +189,33 @@ def test_old_backups_go_after_a_new_one_was_verified(harbor: Played) -> None:
     assert kept.backups(harbor.backups)[-1] == Path(answer["backup"])
 
 
+@pytest.mark.parametrize("check", [False, True], ids=["take", "check"])
+def test_a_backup_of_a_clock_that_was_ahead_is_named_before_another_one_is_taken(
+    harbor: Played, check: bool
+) -> None:
+    ahead = harbor.taken().rename(harbor.backups / "20990101T000000Z")
+    harbor.history.clear()
+    answer = harbor.backup(check=check, keep=1)
+    assert answer["code"] == "harbor.backup"
+    assert "the backup 20990101T000000Z" in answer["msg"]
+    assert kept.backups(harbor.backups) == [ahead]
+    assert harbor.history == []
+
+
+@pytest.mark.parametrize("rotted", [b"#", None], ids=["rotted", "gone"])
+def test_an_earlier_backup_whose_list_cannot_be_read_keeps_no_further_one_from_being_taken(
+    harbor: Played, rotted: bytes | None
+) -> None:
+    earlier = harbor.taken().rename(harbor.backups / "20250101T000000Z")
+    if rotted is None:
+        (earlier / kept.FILES).unlink()
+    else:
+        (earlier / kept.FILES).write_bytes(rotted + (earlier / kept.FILES).read_bytes())
+    backup = harbor.taken()
+    assert kept.wrong(backup) == []
+    assert {path.stat().st_nlink for path in backup.rglob("data") if path.is_file()} == {1}
+
+
 def test_a_disk_that_is_too_small_is_refused_before_harbor_is_read_only(
     harbor: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
