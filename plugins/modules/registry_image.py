@@ -79,7 +79,7 @@ TIMES_ITS_SIZE, BESIDES_BYTES = 2, 64 << 20
 
 def is_manifest(raw: str, digest: str) -> bool:
     """Whether `raw` is byte for byte the manifest of this digest."""
-    return f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}" == digest
+    return f"sha256:{hashlib.sha256(raw.encode(errors='surrogateescape')).hexdigest()}" == digest
 
 
 def proxies(module: AnsibleModule) -> dict[str, str]:
@@ -160,7 +160,7 @@ def size_of(module: AnsibleModule, skopeo: str, digest: str, depth: int = 0) -> 
         if parts is None:
             return int(manifest["config"]["size"]) + sum(int(one["size"]) for one in manifest["layers"])
         digests = sorted({str(one["digest"]) for one in parts})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         fail_copy(module, 1, f"reading {reference}: this manifest cannot be copied: {error!r}")
         raise  # not reached: fail_json ends the module
     return sum(size_of(module, skopeo, one, depth + 1) for one in digests)

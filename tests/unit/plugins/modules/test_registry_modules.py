@@ -179,11 +179,20 @@ class Skopeo(PlayedModule):
     """A module whose skopeo reads one manifest."""
 
     def __init__(self, raw: str) -> None:
-        self.raw, self.digest = raw, f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}"
+        whole = raw.encode(errors="surrogateescape")
+        self.raw, self.digest = raw, f"sha256:{hashlib.sha256(whole).hexdigest()}"
         super().__init__({**COPY, "digest": self.digest})
 
     def run_command(self, *_: object, **__: object) -> tuple[int, str, str]:
         return 0, self.raw, ""
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b'{"config": {"size": 1e999}, "layers": []}'])
+def test_a_manifest_that_cannot_be_read_ends_the_copy(raw: bytes) -> None:
+    module = Skopeo(raw.decode(errors="surrogateescape"))
+    assert module.digest == f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    said = result_of(registry_image.size_of, module, "skopeo", module.digest)
+    assert "this manifest cannot be copied" in said["msg"]
 
 
 def test_an_image_is_as_large_as_its_manifest_says() -> None:
