@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from dataclasses import dataclass, replace
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import lookup_name
-from clusterctl.cluster.ssh_options import CLOSED, MAX_WORDS, SHELL_WORDS, SHELL_WORDS_HINT, as_words
+from clusterctl.cluster.ssh_options import (
+    CLOSED,
+    MAX_WORDS,
+    SHELL_WORDS,
+    SHELL_WORDS_HINT,
+    as_words,
+    split_words,
+)
 from clusterctl.errors import ClusterctlError
 
 ASK_TIMEOUT_S = 10.0
@@ -74,10 +80,10 @@ def inventory_arguments(host: Host) -> tuple[str, ...]:
         words += ["-i", str(key)]  # ssh knows whose home directory ~ is
     for name in SHELL_WORDS:
         try:
-            words += shlex.split(str(host.value(name, "")))
+            words += split_words(str(host.value(name, "")))
         except ValueError as error:
             raise ClusterctlError(
-                f"{name} of {host.name} cannot be split into words: {error}",
+                f"{name} of {host.name} {error}",
                 code="settings.value",
                 where=f"{host.name}: {name}",
                 hint=SHELL_WORDS_HINT,

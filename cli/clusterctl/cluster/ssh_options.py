@@ -5,6 +5,8 @@ They come first on its line, where no ~/.ssh/config and no setting can undo them
 
 from __future__ import annotations
 
+import getopt
+import shlex
 from collections.abc import Iterable
 
 # No agent, no display, and no command here of the host's or a configuration's choosing.
@@ -16,6 +18,12 @@ SHELL_WORDS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
 # Of an address or a user, and of all words together: the kernel takes some 128 kB for one.
 MAX_WORD, MAX_WORDS = 1024, 64_000
 SHELL_WORDS_HINT = "Write it as in a shell: a quote that is opened is closed."
+# The flags of OpenSSH 9, those with a value with a colon; and those of them that hold wherever they stand.
+_FLAGS = "1246AB:CD:E:F:GI:J:KL:MNO:P:Q:R:S:TVW:XYab:c:e:fgi:kl:m:no:p:qstvw:xy"
+UNDOING = {
+    "-A": "your SSH agent", "-X": "your display", "-Y": "your display", "-K": "your Kerberos ticket",
+    "-M": "a connection that others use", "-S": "a connection that others use",
+}  # fmt: skip
 
 
 def is_word(text: str) -> bool:
@@ -23,6 +31,24 @@ def is_word(text: str) -> bool:
     if len(text) > MAX_WORD or text.startswith("-"):
         return False
     return not any(one.isspace() or not one.isprintable() for one in text)
+
+
+def split_words(text: str) -> list[str]:
+    """A setting's words for ssh. Raises ValueError where they are none, or undo what no setting may."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error}") from None
+    rest = words
+    while rest:
+        try:
+            found, rest = getopt.getopt(rest, _FLAGS)
+        except getopt.GetoptError:
+            break  # ssh itself says so
+        for flag in (flag for flag, _ in found if flag in UNDOING):
+            raise ValueError(f"has {flag}: a host would get {UNDOING[flag]}; remove it")
+        rest = rest[1:]
+    return words
 
 
 def as_words(options: Iterable[str]) -> list[str]:

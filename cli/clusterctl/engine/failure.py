@@ -20,6 +20,8 @@ _NOISE = re.compile(
 _SSH_CHATTER = re.compile(
     r"^(Warning: Permanently added|debug\d:|OpenSSH_|Control socket|mux_client|.*post-quantum)"
 )
+# In which ssh says that a host's key has changed, or is revoked.
+_FRAME = re.compile(r"@{9,}\s*\n@ *(.*?) *@\s*\n@{9,}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def message_of(result: TaskResult) -> str:
     if result.argument_errors:
         return _trim("the settings are refused: " + "; ".join(result.argument_errors))
     message = "\n".join(line for line in result.msg.splitlines() if not _SSH_CHATTER.match(line))
-    message = _NOISE.sub("", message.strip())
+    message = _FRAME.sub(r"\1", _NOISE.sub("", message.strip()))
     if result.rc not in (None, 0) and (not message or NO_REASON in message):
         return _trim(_of_command(result.rc, result.stderr))
     if result.status == Status.UNREACHABLE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,9 +119,9 @@ def _shell_words(file: Path, option: Option, value: Node) -> Iterator[SettingsPr
     if option.name not in ssh_options.SHELL_WORDS or not isinstance(value, ScalarNode) or "{" in value.value:
         return
     try:
-        shlex.split(value.value)
+        ssh_options.split_words(value.value)
     except ValueError as error:
-        what = f"{option.name} cannot be split into words: {error}"
+        what = f"{option.name} {error}"
         yield at(file, value, what, ssh_options.SHELL_WORDS_HINT, "settings.value")
 
 

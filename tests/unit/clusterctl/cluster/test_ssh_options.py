@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from clusterctl.engine.playbook import PlaybookRequest, _ssh_args
 from clusterctl.errors import ClusterctlError
 
 ADDRESS = "192.0.2.7"
-NODE = Host("gpu01", ADDRESS, 22, "ops", ("gpu_nodes",), {"ansible_ssh_common_args": "-A -o ForwardX11=yes"})
+OWN = {"ansible_ssh_common_args": "-o ForwardAgent=yes -o ForwardX11=yes"}
+NODE = Host("gpu01", ADDRESS, 22, "ops", ("gpu_nodes",), OWN)
 NOTES = """#!/bin/sh
 here=$(dirname "$0")
 { for word; do printf '%s\\037' "$word"; done; echo; } >> "$here/calls"
@@ -54,8 +56,6 @@ def require_closed(call: list[str], wanted: tuple[str, ...]) -> None:
         name = option.partition("=")[0]
         assert next(one for one in options if one.startswith(f"{name}=")) == option
     assert call[call.index("--") + 1] == ADDRESS
-    if "-A" in call:
-        assert call.index("-A") > call.index("ForwardAgent=no")
 
 
 def test_a_command_its_login_and_its_end_are_closed(noted, tmp_path):
@@ -87,7 +87,7 @@ def test_openssh_that_judges_a_certificate_is_closed(monkeypatch, tmp_path):
         raise OutputTooLongError("it is not run here")
 
     monkeypatch.setattr(scan, "run_captured", refuse)
-    way = Endpoint("gpu01", ADDRESS, 22, "ops", ADDRESS, arguments=("-A", ADDRESS))
+    way = Endpoint("gpu01", ADDRESS, 22, "ops", ADDRESS, arguments=("-v", ADDRESS))
     look = scan._Look(ClusterDirectory(tmp_path), way, (), Passwords(), Deadline(5), PasswordTrial())
     with pytest.raises(ReachError):
         scan._by_openssh(look, Reached("gpu01", ADDRESS, 22))
@@ -101,6 +101,32 @@ def test_the_way_through_a_jump_host_is_closed_and_stays_the_operators(monkeypat
         assert option in options_of(list(found.proxy))
     assert found.proxy[-5:] == ("-J", "a", "-W", f"[{ADDRESS}]:22", "--", "ssh://b")[-5:]
     assert found.jump == "b"
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("-A", "-A"),
+        ("-o User=x -vvA", "-A"),
+        ("-J jump -Y", "-Y"),
+        ("-S /x", "-S"),
+        ("-CM", "-M"),
+        ("x -X", "-X"),
+    ],
+)
+def test_a_flag_that_no_option_undoes_is_refused(words, flag):
+    """ssh takes the first value of an option, but such a flag wherever it stands."""
+    with pytest.raises(ClusterctlError, match=f"ansible_ssh_common_args of gpu01 has {flag}: ") as refused:
+        endpoint.inventory_arguments(replace(NODE, variables={"ansible_ssh_common_args": words}))
+    assert refused.value.code == "settings.value"
+
+
+@pytest.mark.parametrize(
+    "words", ["-i A -o ProxyCommand='ssh -A -W %h:%p jump'", "-F -A", "-vJ X,Y", "-?", "-a -x -T"]
+)
+def test_what_only_looks_like_such_a_flag_is_taken(words):
+    taken = endpoint.inventory_arguments(replace(NODE, variables={"ansible_ssh_common_args": words}))
+    assert taken[-len(shlex.split(words)) :] == tuple(shlex.split(words))
 
 
 def test_ansible_is_closed_and_keeps_its_shared_connection(tmp_path):

@@ -157,3 +157,16 @@ def test_a_text_of_a_host_is_recognized_in_time_in_proportion_to_its_length() ->
             kind_of(text)
             ssh_failures.code_of(text)
             assert time.process_time() - started < 0.25, begin
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!", "WARNING: REVOKED HOST KEY DETECTED!"],
+)
+def test_the_frame_around_a_changed_key_is_no_reason(told: str) -> None:
+    frame = "@" * 59
+    said = f"{frame}\r\n@    {told}     @\r\n{frame}\r\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!"
+    failure = failure_of(
+        TaskResult(1.0, "gpu01", "t", "unreachable", f"Failed to connect to the host via ssh: {said}"), None
+    )
+    assert failure.headline == f"it cannot be reached: {told}"
