@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, points_of, ranks_of
+from clustercheck.checks.support.job import ended_badly, outcome_of, points_of, ranks_of, rate_of
 from clustercheck.checks.support.said_right import against_most, outvoted, words_on_values
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
@@ -24,11 +24,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     for rank in ranks:
         try:
             points = points_of(rank)
+            checked += len(points)
+            wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
+            for point in points:  # without it the group's bandwidth is judged by the others
+                rate_of(rank, point)
         except CannotReadError as error:
             unread.append(error)
-            continue
-        checked += len(points)
-        wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
     more = {"ranks": len(ranks), "results_checked": checked}
     if wrong:
         return failed(

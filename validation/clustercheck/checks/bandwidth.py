@@ -11,11 +11,10 @@ from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding, seeding_figures
-from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, points_of
+from clustercheck.checks.support.job import backend_of, ended_badly, outcome_of, points_of, rate_of
 from clustercheck.checks.support.nccl import are_joined_by_nvlink, reduced_in_switch
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
-from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.evidence.rails import compute_ports, declared_rails, require_known_rails
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
@@ -55,9 +54,9 @@ def judge(evidence: Evidence, _subject: Subject) -> Finding:
     if (finding := ended_badly(evidence, JOB, ALL)) is not None:
         return finding
     outcome = outcome_of(evidence, JOB)
-    points = curve(outcome)
+    points, unread = curve(outcome)
     judged = {size: limits for size in points if (limits := limits_at(evidence, outcome, size)) is not None}
-    return compare(evidence, CHECK.id, points, judged, outcome)
+    return compare(evidence, CHECK.id, points, judged, outcome, unread=unread)
 
 
 def compare(
@@ -68,9 +67,11 @@ def compare(
     outcome: JobOutcome,
     *,
     subject: Subject = ALL,
+    unread: str = "",
 ) -> Finding:
     """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits.
 
+    ``unread`` is why some nodes are not in it: then it can only fail.
     Sizes without a floor are compared with the baseline; where none has a floor, else nobody can judge.
     """
     if not limits:
@@ -91,6 +92,8 @@ def compare(
     figures = tuple(_figure(size, points[size]["busbw_gbps"], limits[size], conditions) for size in judged)
     before = before_of(evidence, check)
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
+    if unread:
+        return replace(finding, verdict=Verdict.NOT_RUN, because=f"cannot read: {unread}")
     is_known = with_floor or any(before(subject, each) is not None for each in figures)
     if is_known or any(judge_figure(each).verdict is Verdict.NOT_RUN for each in figures):
         return finding  # nothing excuses what physics does not allow
@@ -119,26 +122,30 @@ def _figure(size: int, busbw: float, limits: GroupLimits, conditions: Mapping[st
 
 def curve(
     outcome: JobOutcome, points: Callable[[RankOutcome], Sequence[Mapping[str, Any]]] = points_of
-) -> dict[int, dict[str, Any]]:
-    """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict.
+) -> tuple[dict[int, dict[str, Any]], str]:
+    """By size in bytes what the slowest rank measured; and why some nodes are not in it, else nothing.
 
-    A size counts that half of the nodes name, however many ranks each has: one that a single one of several
-    invents is nobody's, and one of two hides none by not naming it.
+    A slow group is slow on every rank: where half of the nodes can be read, the others hide nothing. A size
+    counts that half of the nodes name, however many ranks each has: one that a single one of several invents
+    is nobody's, and one of two hides none by not naming it. Raises CannotReadError where fewer can be read.
     """
     slowest: dict[int, dict[str, Any]] = {}
     named: Counter[int] = Counter()
+    unread: list[CannotReadError] = []
     for ranks in outcome.by_node.values():
-        sizes = set()
-        for rank in ranks:
-            for point in points(rank):
-                size, busbw = point.get("bytes"), point.get("busbw_gbps")
-                if not isinstance(size, int) or not is_positive(busbw):
-                    raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
-                sizes.add(size)
-                if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
-                    slowest[size] = dict(point)
-        named.update(sizes)
-    return {size: point for size, point in slowest.items() if 2 * named[size] >= len(outcome.by_node)}
+        try:
+            measured = [(*rate_of(rank, point), point) for rank in ranks for point in points(rank)]
+        except CannotReadError as error:
+            unread.append(error)
+            continue
+        named.update({size for size, _, _ in measured})
+        for size, busbw, point in measured:
+            if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
+                slowest[size] = dict(point)
+    if 2 * len(unread) > len(outcome.by_node):
+        raise unread[0]
+    enough = {size: point for size, point in slowest.items() if 2 * named[size] >= len(outcome.by_node)}
+    return enough, str(unread[0]) if unread else ""
 
 
 def failed_sizes(evidence: Evidence) -> list[int]:

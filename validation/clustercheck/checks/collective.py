@@ -16,7 +16,7 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of, rate_of
 from clustercheck.checks.support.said_right import against_most, outvoted, words_on_values
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
@@ -89,13 +89,14 @@ def _check(name: str) -> Check:
         for rank in ranks:
             try:
                 points = points_of(rank, name)
+                if not points:
+                    unread.append(CannotReadError(f"rank {rank.rank} measured no {words(name)}"))
+                checked += len(points)
+                wrong += [point for point in points if point.get("correct") is not True]
+                for point in points:  # without it the group's bandwidth is judged by the others
+                    rate_of(rank, point)
             except CannotReadError as error:
                 unread.append(error)
-                continue
-            if not points:
-                unread.append(CannotReadError(f"rank {rank.rank} measured no {words(name)}"))
-            checked += len(points)
-            wrong += [point for point in points if point.get("correct") is not True]
         more = {"ranks": len(ranks), "results_checked": checked}
         if wrong:
             sizes = dict.fromkeys(f"{point.get('bytes')} bytes" for point in wrong)

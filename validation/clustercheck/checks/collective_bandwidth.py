@@ -72,7 +72,7 @@ def _check(name: str) -> Check:
         outcome = outcome_of(evidence, JOB)
         if (finding := collective.cannot(evidence, subject, outcome.ranks, name)) is not None:
             return finding
-        points = bandwidth.curve(outcome, lambda rank: collective.points_of(rank, name))
+        points, unread = bandwidth.curve(outcome, lambda rank: collective.points_of(rank, name))
         if not points:
             raise CannotReadError(f"no rank measured {collective.words(name)}")
         judged = {
@@ -80,7 +80,7 @@ def _check(name: str) -> Check:
             for size in points
             if (limits := limits_at(evidence, outcome, name, size)) is not None
         }
-        return bandwidth.compare(evidence, f"{word}-bandwidth", points, judged, outcome)
+        return bandwidth.compare(evidence, f"{word}-bandwidth", points, judged, outcome, unread=unread)
 
     word = collective.words(name)
     return Check(

@@ -43,6 +43,9 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
         raise unread[0]
     if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
         return outvoted("wrong losses", "as alone and on all ranks")
+    terms = evidence.once(partial(_terms_of_most, job=job), ("terms", job))
+    for rank in ranks_of(outcome, str(subject.node)) if terms else ():
+        training.cases_as_of_most(rank, terms)
     return passed(
         "right",
         "right",
@@ -71,6 +74,13 @@ def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
             cases = [case for rank in ranks for case in training.cases_of(rank).values()]
             found[node] = not any(case_problem({**case, **dict.fromkeys(ALONE, 0.0)}) for case in cases)
     return against_most(found)
+
+
+def _terms_of_most(evidence: Evidence, job: str) -> dict[training.Key, training.Case]:
+    """Nothing where they differ: then the group's throughput is not judged."""
+    with suppress(CannotReadError):
+        return training.terms_of_most(outcome_of(evidence, job))
+    return {}
 
 
 def _unlike(evidence: Evidence, job: str, case: training.Case) -> str:

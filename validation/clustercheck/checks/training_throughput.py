@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from clustercheck.checks.base import GROUP, Check, Finding, Scale, SeededFault, not_run, the_group
+from clustercheck.checks.base import GROUP, Check, Finding, Scale, SeededFault, the_group
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import backend_of, ended_badly, least_ranks, outcome_of, reason
+from clustercheck.checks.support.training import Case, Key
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import compute_ports, declared_rails
 from clustercheck.expect.effects import effect
@@ -20,19 +21,38 @@ from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
-Key = tuple[str, str]
 ID = {"training_paddle": "training-throughput", "training_torch": "training-throughput-pytorch"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What most nodes say that they trained, and the cases of the ranks that did; ``unread`` is why others
+    are not among these, else nothing.
+    """
+
+    terms: Mapping[Key, Case]
+    cases: list[dict[Key, Case]]
+    unread: str
+
+
+def _read(outcome: JobOutcome) -> Trained:
+    """Raises CannotReadError where it is not known what most trained."""
+    terms = training.terms_of_most(outcome)
+    cases, unread = [], ""
+    for rank in outcome.ranks:
+        try:
+            cases.append(training.cases_as_of_most(rank, terms))
+        except CannotReadError as error:
+            unread = unread or str(error)
+    return Trained(terms, cases, unread)
 
 
 def throughputs(outcome: JobOutcome) -> dict[Key, float]:
     """Samples a second of the whole group, by model and precision: the slowest rank's step is the group's."""
-    ranks = [training.cases_of(rank) for rank in outcome.ranks]
-    missing = {key for cases in ranks for key in ranks[0].keys() ^ cases.keys()}
-    if missing:
-        raise CannotReadError(f"not every rank trained {', '.join(map(' in '.join, sorted(missing)))}")
+    trained = outcome.once(_read)
     return {
-        key: sum(cases[key]["batch"] for cases in ranks) / max(cases[key]["step_s"] for cases in ranks)
-        for key in ranks[0]
+        key: len(outcome.ranks) * terms["batch"] / max(cases[key]["step_s"] for cases in trained.cases)
+        for key, terms in trained.terms.items()
     }
 
 
@@ -45,27 +65,37 @@ def _judge(evidence: Evidence, job: str) -> Finding:
     whole = throughputs(outcome)
     of_nodes = Counter(rank.node for rank in outcome.ranks)
     first = outcome.ranks[0].node
-    of_one = _smaller(evidence, training.one_job(job))
+    of_one, lacking = _smaller(evidence, training.one_job(job))
     of_node = of_one
     if len(of_nodes) > 1 and of_nodes[first] > 1:
-        of_node = _smaller(evidence, training.node_job(job))
+        of_node, why = _smaller(evidence, training.node_job(job))
+        lacking = lacking or why
     figures, shown = [], []
     for key in whole:
         scaled = _scaling(key, whole, of_node, of_one, of_nodes)
         figures += _figures(evidence, job, outcome, key, whole[key] / len(outcome.ranks), scaled)
         shown.append(_shown(outcome, key, whole[key], scaled))
     more = {"nodes": sorted(of_nodes), "ranks": len(outcome.ranks), "cases": shown}
-    if len(outcome.ranks) > 1 and not (of_one and of_node):
-        lacking = training.node_job(job) if of_one else training.one_job(job)
-        ran = evidence.jobs.get(lacking)
-        why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
-        return not_run(f"scaling cannot be judged without a smaller group: {why}", evidence=more)
-    return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
+    because = ""  # why it can only fail
+    if unread := outcome.once(_read).unread:
+        because = f"cannot read: {unread}"
+    elif len(outcome.ranks) > 1 and lacking:
+        because = f"scaling cannot be judged without a smaller group: {lacking}"
+    verdict = Verdict.NOT_RUN if because else Verdict.PASS
+    return Finding(verdict, because, figures=tuple(figures), evidence=more)
 
 
-def _smaller(evidence: Evidence, job: str) -> dict[Key, float]:
+def _smaller(evidence: Evidence, job: str) -> tuple[dict[Key, float], str]:
+    """The throughputs of a smaller group, or why there are none."""
     outcome = evidence.jobs.get(job)
-    return throughputs(outcome) if outcome is not None and outcome.good else {}
+    if outcome is None:
+        return {}, evidence.skipped.get(job, "it did not run")
+    if not outcome.good:
+        return {}, reason(outcome)
+    try:
+        return throughputs(outcome), ""
+    except CannotReadError as error:
+        return {}, f"cannot read: {error}"
 
 
 def _scaling(
@@ -91,7 +121,7 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
     """On a CPU nothing is known to bind them: others share it, and nobody trains there."""
     nodes = sorted({rank.node for rank in outcome.ranks})
     nccl = backend_of(outcome) == "nccl"
-    name, case = "_".join(key), training.cases_of(outcome.ranks[0])[key]
+    name, case = "_".join(key), outcome.once(_read).terms[key]
     profiles = frozenset(evidence.declared[node].profile for node in nodes)
     floor = floor_per_gpu(job, *key, profiles) if nccl else None
     known = "" if floor else "; no floor has a source here"
@@ -149,7 +179,7 @@ def _network_gbps(evidence: Evidence, nodes: Sequence[str]) -> float | None:
 
 
 def _shown(outcome: JobOutcome, key: Key, total: float, scaled: Mapping[str, float]) -> dict[str, Any]:
-    cases = [training.cases_of(rank)[key] for rank in outcome.ranks]
+    cases = [each[key] for each in outcome.once(_read).cases]
     peaks = [case["peak_memory_bytes"] for case in cases if case["peak_memory_bytes"] is not None]
     return {
         "case": training.named(cases[0]),

@@ -146,6 +146,37 @@ def test_across_nodes_physics_is_what_each_node_must_send(nodes: int, gbps: floa
     assert result.verdict is verdict, result.because
 
 
+@pytest.mark.parametrize("said", [0, None, "fast"])
+@pytest.mark.parametrize(
+    ("nodes", "unread", "gbps", "verdict"),
+    [
+        (3, 1, 12.0, Verdict.FAIL),
+        (3, 1, 35.0, Verdict.NOT_RUN),
+        (2, 1, 12.0, Verdict.FAIL),
+        (3, 2, 12.0, Verdict.NOT_RUN),
+        (2, 2, 12.0, Verdict.NOT_RUN),
+    ],
+)
+def test_who_gives_no_bandwidth_does_not_hide_that_the_group_is_slow(
+    nodes: int, unread: int, gbps: float, verdict: Verdict, said: Any
+) -> None:
+    for job, name, values in (("all_reduce", "", "all-reduce"), ("collectives", "all_gather", "all-gather")):
+        found = across(nodes, gbps / (2 if name else 1), job, **({"collective": name} if name else {}))
+        silent = {f"gpu{n + 1:02d}" for n in range(unread)}
+
+        def change(rank: RankOutcome, verdict: seeding.Raw, silent: set[str] = silent) -> None:
+            if rank.node in silent and rank.gpu == 7:
+                verdict["points"][0]["busbw_gbps"] = said
+
+        found = seeding.verdicts(job, change)(found)
+        group = evaluate(BY_ID[f"{values}-bandwidth"], found)[0]
+        assert group.verdict is verdict, group.because
+        assert verdict is Verdict.FAIL or "gives no bandwidth for one of its sizes" in group.because
+        of_nodes = {one.subject.node: one.verdict for one in evaluate(BY_ID[values], found)}
+        assert {node for node, one in of_nodes.items() if one is Verdict.NOT_RUN} == silent
+        assert job != "all_reduce" or unread > nodes / 2 or bool(failed_sizes(found)) is (gbps == 12.0)
+
+
 def saved_from(good: Evidence) -> Baseline:
     """A baseline with this bandwidth."""
     whole = (judged(good), *evaluate(BY_ID["node-reachable"], good))

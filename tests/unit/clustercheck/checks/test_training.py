@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clustercheck.checks.base import evaluate
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.training_throughput import CHECKS, throughputs
 from clustercheck.evidence.cluster import Evidence
@@ -19,6 +20,7 @@ from clustercheck.samples import sample
 JOB = "training_paddle"
 ONE, OF_NODE = training.one_job(JOB), training.node_job(JOB)
 CHECK = next(check for check in CHECKS if check.job == JOB)
+NUMERICS = BY_ID["training-numerics"]
 RANK = sample.healthy().jobs[JOB].ranks[0]
 NUMBERS = ("step_s", "batch", "steps")
 MAY_BE_NONE = ("parameters_spread", "repeat_difference", "fp32_difference", "peak_memory_bytes")
@@ -79,13 +81,48 @@ def test_the_slowest_ranks_step_is_the_groups() -> None:
     assert throughputs(slow)[key] == pytest.approx(cases["batch"] * len(outcome.ranks) / 10.0)
 
 
-def test_a_model_that_one_rank_did_not_train_is_named() -> None:
-    outcome = sample.healthy().jobs[JOB]
-    verdict = dict(RANK.verdict or {})
-    lacking = replace(RANK, verdict={**verdict, "cases": verdict["cases"][1:]})
-    named = " in ".join(next(iter(training.cases_of(RANK))))
-    for ranks in ((lacking, *outcome.ranks[1:]), (*outcome.ranks[1:], lacking)):
-        with pytest.raises(CannotReadError, match=f"not every rank trained {named}"):
+def with_cases(rank: RankOutcome, cases: Any) -> RankOutcome:
+    """The rank, which says that it trained these."""
+    return replace(rank, verdict={**(rank.verdict or {}), "cases": cases})
+
+
+CASES = (RANK.verdict or {})["cases"]
+OTHERS: dict[str, Any] = {
+    "none": [],
+    "one less": CASES[1:],
+    "one more": [*CASES, {**CASES[0], "model": "resnet18"}],
+    "another batch": [{**case, "batch": case["batch"] + 0.001} for case in CASES],
+    "other steps": [{**case, "steps": case["steps"] + 1} for case in CASES],
+    "another unit": [{**case, "unit": "pictures/s"} for case in CASES],
+    "no number": [{**case, "step_s": 0} for case in CASES],
+}
+
+
+@pytest.mark.parametrize("node", ["gpu01", "gpu03"])
+@pytest.mark.parametrize("cases", OTHERS.values(), ids=OTHERS)
+def test_a_group_is_judged_by_most_nodes_and_who_trained_something_else_is_not_run(
+    node: str, cases: Any
+) -> None:
+    healthy = on_gpus(3)
+    outcome = healthy.jobs[JOB]
+    ranks = tuple(with_cases(rank, cases) if rank.node == node else rank for rank in outcome.ranks)
+    odd = seeding.with_job(healthy, replace(outcome, ranks=ranks))
+    assert throughputs(odd.jobs[JOB]) == throughputs(outcome)
+    assert judged(odd).verdict is Verdict.NOT_RUN
+    assert f"rank {outcome.by_node[node][0].rank} " in judged(odd).because
+    found = {one.subject.node: one.verdict for one in evaluate(NUMERICS, odd)}
+    assert found == {name: Verdict.NOT_RUN if name == node else Verdict.PASS for name in healthy.nodes}
+    slower = seeding.with_baseline(CHECK.id, CHECK.judge, GROUP, 2.0)(healthy)
+    assert judged(replace(odd, baseline=slower.baseline)).verdict is Verdict.FAIL
+
+
+def test_of_two_nodes_nobody_says_what_was_trained() -> None:
+    evidence = sample.healthy(2)
+    outcome = evidence.jobs[JOB]
+    for rank in outcome.ranks:
+        odd = with_cases(rank, OTHERS["one more"])
+        ranks = tuple(odd if each is rank else each for each in outcome.ranks)
+        with pytest.raises(CannotReadError, match="differ in what they trained"):
             throughputs(replace(outcome, ranks=ranks))
 
 
@@ -155,3 +192,15 @@ def test_scaling_without_what_it_is_compared_with_is_not_run_and_says_which(lack
     assert judged(skipped).because.endswith("the node is busy")
     failed = replace(evidence.jobs[lacking], ranks=(replace(evidence.jobs[lacking].ranks[0], verdict=None),))
     assert judged(seeding.with_job(evidence, failed)).because.endswith("no rank reported why")
+    bad = replace(evidence.jobs[lacking], ranks=(with_cases(evidence.jobs[lacking].ranks[0], []),))
+    assert judged(seeding.with_job(evidence, bad)).because.endswith("rank 0 trained nothing")
+
+
+@pytest.mark.parametrize("lacking", [ONE, OF_NODE])
+def test_a_slow_group_fails_whatever_the_first_node_does_alone(lacking: str) -> None:
+    before = seeding.with_baseline(CHECK.id, CHECK.judge, GROUP, 2.0)(on_gpus())
+    assert judged(before).verdict is Verdict.FAIL
+    assert judged(seeding.without_job(before, lacking)).verdict is Verdict.FAIL
+    alone = before.jobs[lacking]
+    silent = tuple(with_cases(rank, []) for rank in alone.ranks)
+    assert judged(seeding.with_job(before, replace(alone, ranks=silent))).verdict is Verdict.FAIL

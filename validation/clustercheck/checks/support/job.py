@@ -12,6 +12,7 @@ from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.docker import START, is_silent
 from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
@@ -181,6 +182,14 @@ def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:
     if not isinstance(points, list) or not points or not all(isinstance(point, Mapping) for point in points):
         raise CannotReadError(f"rank {rank.rank} names no measured sizes")
     return points
+
+
+def rate_of(rank: RankOutcome, point: Mapping[str, Any]) -> tuple[int, float]:
+    """The bytes of a size that a rank measured, and its bus bandwidth in GB/s. Raises CannotReadError."""
+    size, busbw = point.get("bytes"), point.get("busbw_gbps", 0)
+    if not isinstance(size, int) or not is_positive(busbw):
+        raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
+    return size, busbw
 
 
 def reason(outcome: JobOutcome) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from clustercheck.checks.base import Finding, not_applicable
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.gpu_jobs import is_positive
+from clustercheck.expect.votes import count_votes, find_majority
 from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.parse.reading import CannotReadError, is_number
 
@@ -16,6 +19,9 @@ WAY = {"training_paddle": "Paddle's DataParallel", "training_torch": "PyTorch's 
 NUMBERS = ("step_s", "batch", "steps")
 MAYBE_NUMBERS = ("parameters_spread", "repeat_difference", "fp32_difference", "peak_memory_bytes")
 
+TERMS = ("batch", "steps", "unit")  # of a case: the suite's, and so the same on every rank
+
+Key = tuple[str, str]
 Case = Mapping[str, Any]
 
 
@@ -41,7 +47,7 @@ def framework_missing(outcome: JobOutcome) -> Finding | None:
     return not_applicable(because) if because else None
 
 
-def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
+def cases_of(rank: RankOutcome) -> dict[Key, Case]:
     """What a rank trained, by model and precision. Raises CannotReadError where it is none, or malformed."""
     cases = (rank.verdict or {}).get("cases")
     if not isinstance(cases, list) or not cases:
@@ -50,6 +56,39 @@ def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
         if not (isinstance(case, Mapping) and _is_whole(case)):
             raise CannotReadError(f"rank {rank.rank} did not report all of its training")
     return {(case["model"], case["precision"]): case for case in cases}
+
+
+def terms_of(rank: RankOutcome) -> dict[Key, Case]:
+    """What a rank says that the suite asked of it, by model and precision. Raises CannotReadError."""
+    return {key: {term: case[term] for term in TERMS} for key, case in cases_of(rank).items()}
+
+
+def terms_of_most(outcome: JobOutcome) -> dict[Key, Case]:
+    """The same as more than half of the nodes say. Raises CannotReadError where these differ."""
+    votes, said = [], {}
+    for ranks in outcome.by_node.values():
+        texts: Counter[str] = Counter()
+        for rank in ranks:
+            text = ""  # of one that cannot be read
+            with suppress(CannotReadError):
+                terms = terms_of(rank)
+                text = repr(sorted(terms.items()))
+                said[text] = terms
+            texts[text] += 1
+        votes.append(texts)
+    most = find_majority(count_votes(votes))
+    if not most:
+        for rank in outcome.ranks:
+            cases_of(rank)  # raises for who trained nothing
+        raise CannotReadError("the nodes differ in what they trained, and none is as most are")
+    return said[most]
+
+
+def cases_as_of_most(rank: RankOutcome, terms: Mapping[Key, Case]) -> dict[Key, Case]:
+    """The cases of a rank that trained what most did. Raises CannotReadError."""
+    if terms_of(rank) != terms:
+        raise CannotReadError(f"rank {rank.rank} trained something else than most nodes did")
+    return cases_of(rank)
 
 
 def _is_whole(case: Case) -> bool:
