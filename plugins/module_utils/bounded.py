@@ -88,11 +88,12 @@ def _run(
 def run_reading(
     argv: list[str], most_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """Exit code, standard output (none) and error of a program that may read so many bytes in all.
+    """Exit code, standard output (none) and error of a program that may read, and write, so many bytes.
 
-    It is killed when it has read more, from files and from the network, by what the kernel counts each second
-    [Linux, Documentation/filesystems/proc.rst: rchar]; standard error says so. A kernel without that count
-    (CONFIG_TASK_XACCT, which distributions have) sets no limit.
+    It is killed when it has read or written more, files and network, by what the kernel counts each second
+    [Linux, Documentation/filesystems/proc.rst: rchar, wchar]; standard error says so. What it reads may be
+    packed: Go's HTTP client unpacks an answer unasked. A kernel without that count (CONFIG_TASK_XACCT, which
+    distributions have) sets no limit.
     """
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
@@ -108,21 +109,21 @@ def run_reading(
                 process.wait(1)
                 break
             except subprocess.TimeoutExpired:
-                if _bytes_read(process.pid) > most_bytes:
+                if _bytes_moved(process.pid) > most_bytes:
                     process.kill()
-                    said = f"{argv[0]} was ended: reading more than {most_bytes} bytes"
+                    said = f"{argv[0]} was ended: reading or writing more than {most_bytes} bytes"
         words.seek(0)
         return process.returncode, "", said or words.read().decode(errors="replace")
 
 
-def _bytes_read(pid: int) -> int:
-    """By a process, of all that it has read; 0 where the kernel does not count."""
+def _bytes_moved(pid: int) -> int:
+    """That a process has read, or written if that is more; 0 where the kernel does not count."""
     try:
         text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:
         return 0
     counted = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    return int(counted.get("rchar", 0))
+    return max(int(counted.get(name, 0)) for name in ("rchar", "wchar"))
 
 
 def late(rc: int) -> dict[str, str]:

@@ -79,7 +79,7 @@ def _at_source(options: Mapping[str, Any]) -> tuple[dict[str, str], str]:
         r"no space left": "the disk of this host is full: make room",
         r"names other addresses": "declare the digest of an image that has all its layers (of a list, that "
         "of its image for Linux) in training_image_digest",
-        r"reading more than": "the source sends more than the image has: see who answers for it",
+        r"reading or writing more than": "the source sends more than the image has: see who answers for it",
         TOO_MANY: "the source limits how often it is asked: apply again later, or as a user whom it allows "
         "more (training_image_source_auth_file)",
         REFUSED: login,

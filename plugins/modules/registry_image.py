@@ -73,7 +73,8 @@ code:
 
 # A list names images, and seldom another list.
 MAX_DEPTH = 3
-# What skopeo reads for a copy: each layer once, what it asks before, and the destination's answers.
+# What skopeo reads for a copy: each layer once, what it asks before, and the destination's answers. It writes
+# each layer once.
 TIMES_ITS_SIZE, BESIDES_BYTES = 2, 64 << 20
 
 
@@ -100,7 +101,7 @@ def host_of(reference: str) -> str:
 def run(module: AnsibleModule, command: list[str], most_bytes: int = 0) -> tuple[int, str, str]:
     """Exit code, output and error output of skopeo; of what a registry or proxy says again no secret.
 
-    With ``most_bytes`` it is ended once it has read more than these.
+    With ``most_bytes`` it is ended once it has read or written more than these.
     """
     if most_bytes:
         rc, out, err = run_reading(command, most_bytes, proxies(module))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def test_a_program_that_hangs_is_given_up_and_one_that_is_absent_is_said() -> No
     assert time.monotonic() - began < 25
     assert run_bounded(["clusterctl-no-such-program"], 1)[0] == 127
     assert run_bounded(["sh", "-c", 'printf "$WORD"; exit 3'], 5, {"WORD": "said"}) == (3, "said", "")
+
+
+@pytest.mark.parametrize("moves", ["os.write(out, bytes(65536))", "os.read(zero, 65536)"])
+def test_a_program_that_reads_or_writes_too_much_is_ended(moves: str) -> None:
+    code = f"import os\nzero, out = os.open('/dev/zero', 0), os.open('/dev/null', 1)\nwhile True: {moves}"
+    rc, _, said = bounded.run_reading([sys.executable, "-c", code], 8 << 20)
+    assert (rc, "was ended: reading or writing more than" in said) == (-9, True)
+    assert bounded.run_reading([sys.executable, "-c", "pass"], 8 << 20) == (0, "", "")
 
 
 def test_a_pipe_is_closed_also_where_what_fills_it_fails() -> None:
