@@ -6,10 +6,11 @@ import contextlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ from clusterctl.runs import chain
 
 RUN_FILE = chain.RUN_FILE
 JOURNAL = chain.JOURNAL
+NAME = re.compile(r"\d{8}T\d{9}-")
+CLOCKS_APART = timedelta(hours=1)  # of operators' machines, at most
 MAX_PID = 2**31 - 1
 # A list of runs keeps small records whole, up to so many bytes of their files together; other summaries are
 # read when they are asked for. Of 4,000 nodes one has some MB.
@@ -128,7 +131,7 @@ def seconds_after(run: RunRecord, moment: str) -> float:
 
 
 class RunStore:
-    """The runs of one cluster, newest last. ``on_link`` is called with the link of each run that ends."""
+    """The runs of one cluster, newest last; before them those whose names are later than now. ``on_link`` is called with the link of each run that ends."""
 
     def __init__(
         self, cluster: ClusterDirectory, on_link: Callable[[chain.ChainLink], None] = lambda _link: None
@@ -139,10 +142,7 @@ class RunStore:
     def create(self, kind: str, arguments: Sequence[str]) -> Run:
         """Start a run: its directory and run.json exist when this returns."""
         self._cluster.ensure_state()
-        moment = datetime.now(UTC)
-        # To the millisecond: the names of runs sort as they started.
-        began = f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}"
-        identity = f"{began}-{kind}-{secrets.token_hex(2)}"
+        identity = f"{_beginning_of_name(datetime.now(UTC))}-{kind}-{secrets.token_hex(2)}"
         directory = self._cluster.runs / identity
         with state_access():
             directory.mkdir(mode=0o700)
@@ -209,6 +209,9 @@ class RunStore:
         runs, unreadable = [], []
         with state_access():
             directories = sorted(self._cluster.runs.iterdir()) if self._cluster.runs.is_dir() else []
+        # A run that began when the clock was wrong would be the newest for years.
+        now_or_soon = _beginning_of_name(datetime.now(UTC) + CLOCKS_APART)
+        directories.sort(key=lambda one: bool(NAME.match(one.name)) and one.name > now_or_soon, reverse=True)
         require_trusted_runs(directories, self._cluster.root)
         room = _KeptRecords()
         for directory in directories:
@@ -261,6 +264,11 @@ class RunStore:
                 _NAMED.add(one.directory)
                 console.say(f"run {one.id} is omitted: {one.error.what} ({one.error.where})")
         return listing
+
+
+def _beginning_of_name(moment: datetime) -> str:
+    """To the millisecond: the names of runs sort as they started."""
+    return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}"
 
 
 _NAMED: set[Path] = set()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -198,3 +200,19 @@ def test_what_ran_on_a_node_is_ended_there_alone_and_a_finished_job_everywhere(s
     assert [(one["job"], one["node"]) for one in open_containers(path)] == [
         ("a", "gpu02"), ("c", "gpu02"), ("b", "gpu01")
     ]  # fmt: skip
+
+
+def test_a_run_of_a_clock_that_was_ahead_is_not_the_newest_for_years(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    soon = now + timedelta(minutes=10)  # as another operator's clock may be
+    made = []
+    for moment in (now + timedelta(days=3650), now, soon):
+        with monkeypatch.context() as clock:
+            clock.setattr(
+                "clusterctl.runs.store.datetime", SimpleNamespace(now=lambda _, moment=moment: moment)
+            )
+            made.append(store.create("apply", []).id)
+    assert [run.id for run in store.scan().runs] == made
+    assert store.get("last").id == made[-1]
