@@ -46,7 +46,6 @@ KILL_AFTER_S = 5.0
 LOCAL_MARGIN_S = 15.0
 # sshd starts to drop unauthenticated connections at 10 (MaxStartups): a jump host sees all of ours.
 PARALLEL_LOGINS = 8
-PARALLEL_SESSIONS = 64
 START = "@@clusterctl-start@@"
 ASK = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
@@ -96,7 +95,6 @@ class OpenSshTransport:
         sockets = tempfile.TemporaryDirectory(prefix="cctl-", dir="/tmp", ignore_cleanup_errors=True)
         self._sockets = Path(self._temporary.enter_context(sockets))
         self._logins = threading.BoundedSemaphore(PARALLEL_LOGINS)
-        self._sessions = threading.BoundedSemaphore(PARALLEL_SESSIONS)
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
         self._trial = PasswordTrial()
@@ -144,18 +142,17 @@ class OpenSshTransport:
             remote_command(argv, timeout_s, become is not None),
         ]
         begun = time.monotonic()
-        with self._sessions:
-            try:
-                # A session of its own: Ctrl-C must not cut the connection over which we then clean up.
-                done = run_captured(
-                    command, stdin=given, timeout_s=timeout_s + LOCAL_MARGIN_S, environment=self._environment
-                )
-            except subprocess.TimeoutExpired:
-                self._disconnect(host)
-                raise NodeTimeoutError(node, f"no answer within {timeout_s:.0f} s") from None
-            except OutputTooLongError as error:
-                self._disconnect(host)
-                raise NodeUnreachableError(node, f"its answer cannot be read: {error}") from None
+        try:
+            # A session of its own: Ctrl-C must not cut the connection over which we then clean up.
+            done = run_captured(
+                command, stdin=given, timeout_s=timeout_s + LOCAL_MARGIN_S, environment=self._environment
+            )
+        except subprocess.TimeoutExpired:
+            self._disconnect(host)
+            raise NodeTimeoutError(node, f"no answer within {timeout_s:.0f} s") from None
+        except OutputTooLongError as error:
+            self._disconnect(host)
+            raise NodeUnreachableError(node, f"its answer cannot be read: {error}") from None
         taken = time.monotonic() - begun
         stderr = self._passwords.hide(done.stderr)
         # ssh ends with 255 where it could not reach the host; a command may end with it, too.

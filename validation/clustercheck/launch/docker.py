@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import Future, as_completed
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from clustercheck.launch.first_failure import (
     succeeded,
 )
 from clustercheck.launch.kept import KeptAnswers
+from clustercheck.launch.listeners import reserve_listeners
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome
 from clustercheck.launch.outcomes import (
     Missing,
@@ -102,11 +103,14 @@ class DockerLauncher:
         """
         started_at = time.monotonic()
         emit = _serialize_events(on_event, spec.name)
-        pool = Workers(min(MAX_PARALLEL, 2 * len(spec.nodes) + 1))
+        pool = Workers(MAX_PARALLEL)
+        # A node that is heard late looks like one that waited for others: all are listened to in parallel.
+        listeners = Workers(reserve_listeners(len(spec.nodes), at_least=MAX_PARALLEL))
         try:
-            ranks, first, facts = self._run(spec, pool, emit)
+            ranks, first, facts = self._run(spec, pool, listeners, emit)
         except BaseException:
             pool.abandon()
+            listeners.abandon()
             for node in self.abort():
                 emit({"type": "job_removed", "node": node})
             for node in self.not_ended:
@@ -135,7 +139,7 @@ class DockerLauncher:
         return [started.node for started, good in removed.items() if good]
 
     def _run(
-        self, spec: JobSpec, pool: Workers, emit: OnEvent
+        self, spec: JobSpec, pool: Workers, listeners: Workers, emit: OnEvent
     ) -> tuple[tuple[RankOutcome, ...], RankOutcome | None, dict[str, Any]]:
         emit({"type": "job_preparing", "nodes": list(spec.nodes), "image": spec.image})
         reports, bad = self._prepare_nodes(spec, pool)
@@ -162,7 +166,9 @@ class DockerLauncher:
             with self._lock:
                 self._running.clear()
             return (*make_unstarted_outcomes(spec.nodes, bad), facts)
-        evidence, is_late = self._wait(spec, pool, started, placement, emit, late_at=late_at)
+        evidence, is_late = self._wait(
+            spec, pool, started, placement, emit, listeners=listeners, late_at=late_at
+        )
         lost = {item.node for item in evidence if item.missing}  # cleaned up when they are back
         pool.map(self._agent.remove, [one for one in started if one.node not in lost])
         ranks, first = (
@@ -274,6 +280,7 @@ class DockerLauncher:
         placement: Placement,
         emit: OnEvent,
         *,
+        listeners: Workers,
         late_at: float,
     ) -> tuple[list[RankEvidence], bool]:
         """The evidence of all ranks, and whether none of them failed before ``late_at``.
@@ -281,31 +288,27 @@ class DockerLauncher:
         A node whose ranks failed stops the others: a container's end alone says nothing of them.
         """
         waiting: dict[Future[WaitAnswer | Missing], StartedContainer] = {
-            pool.submit(self._wait_one, one, spec): one for one in started
+            listeners.submit(self._wait_one, one, spec): one for one in started
         }
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
-        stoppers = Workers(MAX_PARALLEL)  # of their own: the pool's threads are busy with waiting
-        arrival, is_late = 0, True
-        while waiting:
-            done, _ = wait_for(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                one = waiting.pop(future)
-                answer = future.result()
-                with self._lock:
-                    self._running.pop(one.node, None)
-                found = list(make_evidence(one, answer, placement, arrival))
-                arrival += 1
-                is_failed = not spec.alone and not all(map(succeeded, found))
-                if is_failed and not stopping and waiting:
-                    is_late = time.monotonic() >= late_at
-                    found = mark_unprovoked(found, is_late=is_late)
-                evidence += found
-                emit({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
-                if is_failed and not stopping and waiting:
-                    others = [other.node for other in waiting.values()]
-                    emit({"type": "job_stopping", "because_of": one.node, "nodes": others})
-                    stopping = [stoppers.submit(self._agent.stop, other) for other in waiting.values()]
+        is_late = True
+        for arrival, future in enumerate(as_completed(waiting)):
+            one = waiting.pop(future)
+            answer = future.result()
+            with self._lock:
+                self._running.pop(one.node, None)
+            found = list(make_evidence(one, answer, placement, arrival))
+            is_failed = not spec.alone and not all(map(succeeded, found))
+            if is_failed and not stopping and waiting:
+                is_late = time.monotonic() >= late_at
+                found = mark_unprovoked(found, is_late=is_late)
+            evidence += found
+            emit({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
+            if is_failed and not stopping and waiting:
+                others = [other.node for other in waiting.values()]
+                emit({"type": "job_stopping", "because_of": one.node, "nodes": others})
+                stopping = [pool.submit(self._agent.stop, other) for other in waiting.values()]
         wait_for(stopping)
         return evidence, is_late
 

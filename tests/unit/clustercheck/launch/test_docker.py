@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
 import subprocess
@@ -175,22 +174,15 @@ def test_the_first_failure_ends_all_the_others():
     assert stopping["nodes"] == ["gpu01", "gpu03"]
 
 
-def test_of_more_nodes_than_are_waited_for_at_once_all_are_ended_by_a_failure(monkeypatch):
-    monkeypatch.setattr("clustercheck.launch.docker.MAX_PARALLEL", 2)
-    nodes, order = Nodes(), itertools.count()
-
-    def second_dies(node: str) -> Callable[[dict], dict]:
-        def answer(request: dict) -> dict:
-            if next(order) == 1:
-                return Nodes.ended(request["ranks"], None, code=-11)
-            return nodes.waits_until_stopped(node)(request)
-
-        return answer
-
-    nodes.special = {(node, "wait"): second_dies(node) for node in NODES}
-    outcome, _ = launch(nodes)
-    states = sorted(rank.state for rank in outcome.ranks)
-    assert states == [RankState.CRASHED, RankState.KILLED, RankState.KILLED]
+def test_the_node_that_fails_is_heard_however_many_others_still_run(monkeypatch):
+    monkeypatch.setattr("clustercheck.launch.docker.MAX_PARALLEL", 1)
+    nodes = Nodes()
+    nodes.special = {(node, "wait"): nodes.waits_until_stopped(node) for node in NODES}
+    nodes.special["gpu03", "wait"] = lambda request: Nodes.ended(request["ranks"], None, code=-11)
+    outcome, events = launch(nodes)
+    assert outcome.first_failure.node == "gpu03"
+    assert [rank.state for rank in outcome.ranks] == [RankState.KILLED, RankState.KILLED, RankState.CRASHED]
+    assert next(event["node"] for event in events if event["type"] == "job_node_ended") == "gpu03"
 
 
 def test_a_node_that_is_down_is_named_and_nothing_is_started():

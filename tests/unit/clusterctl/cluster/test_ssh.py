@@ -189,6 +189,22 @@ def test_many_threads_share_one_connection(transport, ssh):
     assert sum("-f" in call for call in calls(ssh)) == 1
 
 
+def test_commands_that_wait_keep_no_other_from_running(transport, tmp_path):
+    begun, held = tmp_path / "begun", tmp_path / "held"
+    for fifo in (begun, held):
+        os.mkfifo(fifo)
+    reading, holding = os.open(begun, os.O_RDWR), os.open(held, os.O_RDWR)
+    waiting = ["sh", "-c", f"exec 3<{held}; echo >{begun}; cat <&3"]
+    with ThreadPoolExecutor(65) as pool:
+        waits = [pool.submit(transport.run, "gpu01", waiting, timeout_s=20) for _ in range(65)]
+        for _ in waits:
+            os.read(reading, 1)
+        assert transport.run("gpu01", ["echo", "stop"], timeout_s=10).stdout == "stop\n"
+        os.close(holding)
+        assert {wait.result().exit_code for wait in waits} == {0}
+    os.close(reading)
+
+
 def test_sockets_are_ours_alone_and_gone_at_the_end(ssh, tmp_path):
     with OpenSshTransport(ClusterDirectory(tmp_path), [host()]) as transport:
         directory = transport._sockets
