@@ -131,7 +131,10 @@ def seconds_after(run: RunRecord, moment: str) -> float:
 
 
 class RunStore:
-    """The runs of one cluster, newest last; before them those whose names are later than now. ``on_link`` is called with the link of each run that ends."""
+    """The runs of one cluster, newest last; before all those whose names are later than now.
+
+    ``on_link`` is called with the link of each run that ends.
+    """
 
     def __init__(
         self, cluster: ClusterDirectory, on_link: Callable[[chain.ChainLink], None] = lambda _link: None
