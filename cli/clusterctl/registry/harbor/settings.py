@@ -19,7 +19,7 @@ from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.secret_text import read_secret_file
 from clusterctl.registry.harbor.vault import FILE
-from clusterctl.registry.oci.reference import is_address, is_this_machine
+from clusterctl.registry.oci.reference import in_url, is_address, is_this_machine
 
 EMBEDDED = "embedded"
 PASSWORD_FILE = ".clusterctl/secrets/harbor-admin.password"  # noqa: S105 - where it is, not what
@@ -108,7 +108,7 @@ def _access(host: Host, inventory: Inventory) -> Access:
                 where=f"{host.name}: registry_kind",
                 hint="Set registry_kind: harbor, or registry_api_url for a Harbor that is elsewhere.",
             )
-        url = f"https://{setting(host, 'registry_address')}:{setting(host, 'registry_port')}"
+        url = f"https://{in_url(str(setting(host, 'registry_address')))}:{setting(host, 'registry_port')}"
         name = str(setting(host, "registry_hostname") or "")
     _guard(url, host)
     root = inventory.directory.root

@@ -28,7 +28,7 @@ from clusterctl.registry.images.declared import asked_host, file_setting, regist
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials, credentials_for
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
-from clusterctl.registry.oci.reference import PLAIN, Reference, is_address, parse
+from clusterctl.registry.oci.reference import PLAIN, Reference, in_url, is_address, parse
 from clusterctl.registry.oci.retry import RetryPolicy
 
 EMBEDDED = "embedded"
@@ -244,9 +244,11 @@ def own_endpoint(inventory: Inventory) -> RegistryEndpoint:
     pull = inventory.directory.secrets / "registry-pull.auth.json"
     file = pull if setting(node, "registry_auth") == "htpasswd" and pull.is_file() else None
     # This machine need not know the registry's name; its certificate is for the address, too.
-    address = f"{setting(node, 'registry_address') or node.address}:{setting(node, 'registry_port')}"
+    address = in_url(str(setting(node, "registry_address") or node.address))
     return RegistryEndpoint(
-        address, authorities=_authorities(inventory), credentials=credentials_for(file, name)
+        f"{address}:{setting(node, 'registry_port')}",
+        authorities=_authorities(inventory),
+        credentials=credentials_for(file, name),
     )
 
 
@@ -264,7 +266,7 @@ def harbor_endpoint(inventory: Inventory) -> RegistryEndpoint:
     site = file_setting(inventory, "registry_api_ca_file")
     known = _push_robot(inventory) or credentials_for(file, f"{name}:{port}") or credentials_for(file, name)
     return RegistryEndpoint(
-        f"{setting(host, 'registry_address')}:{port}",
+        f"{in_url(str(setting(host, 'registry_address')))}:{port}",
         name=name,
         authorities=(*_authorities(inventory), *((site,) if site else ())),
         credentials=known,

@@ -90,6 +90,11 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
+def in_url(host: str) -> str:
+    """A name or address as it stands in a URL: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def is_address(url: str) -> bool:
     """Whether this is a URL of a host with a name that can be looked up, by http or https."""
     try:

@@ -17,7 +17,7 @@ from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, rea
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import locked, within
 from clusterctl.registry.oci.errors import RegistryError, Resolve, not_reached, place, refused
-from clusterctl.registry.oci.reference import is_this_machine
+from clusterctl.registry.oci.reference import in_url, is_this_machine
 
 LONGEST_CHALLENGE = 8192
 TOKEN_BYTES = 1 << 20
@@ -137,7 +137,7 @@ class Tokens:
         """Whether credentials may go there: over TLS; of a registry without it also to itself or loopback."""
         if realm.scheme == "https":
             return True
-        host = f"[{realm.host}]" if ":" in realm.host else realm.host
+        host = in_url(realm.host)
         is_near = is_this_machine(host) or host == httpx.URL(f"http://{self._host}").host
         return self._plain and realm.scheme == "http" and is_near
 

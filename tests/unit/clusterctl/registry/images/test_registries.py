@@ -21,7 +21,7 @@ from clusterctl.registry.images.declared import cluster_setting, declared_images
 from clusterctl.registry.images.mirror import MirrorPlan
 from clusterctl.registry.images.recipe import declared_recipes
 from clusterctl.registry.images.registries import Destination, source_endpoint, writable
-from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.reference import is_address, parse
 
 
 def inventory(root: Path, *, with_host: bool = True, **more: object) -> Inventory:
@@ -142,3 +142,21 @@ def test_templates_of_the_right_kind_are_taken(tmp_path: Path) -> None:
     (image,) = declared_images(found)
     assert (image.source.host, image.platforms) == ("reg.lan", ())
     assert asks_source(found) == "10.0.0.9:5000"
+
+
+@pytest.mark.parametrize("kind", ["harbor", "embedded"])
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ("fd00::10", "[fd00::10]:"),
+        ("[fd00::10]", "[fd00::10]:"),
+        ("192.0.2.2", "192.0.2.2:"),
+        ("r.lan", "r.lan:"),
+    ],
+)
+def test_a_registry_is_asked_at_its_address_of_either_kind(
+    tmp_path: Path, kind: str, address: str, asked: str
+) -> None:
+    found = registries.own_endpoint(inventory(tmp_path, registry_kind=kind, registry_address=address))
+    assert found.host.startswith(asked)
+    assert is_address(f"https://{found.host}")
