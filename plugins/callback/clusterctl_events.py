@@ -468,7 +468,8 @@ class CallbackModule(CallbackBase):
             return
         fields = {"host": str(task.delegate_to or result.host.get_name()), "job_id": str(job)}
         if not task.action.endswith("async_status"):
-            if data.get("started") and not data.get("finished"):
+            # A host may say so of any task.
+            if task.async_val and data.get("started") and not data.get("finished"):
                 self._send("job_started", task_id=task._uuid, limit_s=task.async_val,
                            results_file=str(data.get("results_file", "")), **fields)  # fmt: skip
         elif data.get("finished"):

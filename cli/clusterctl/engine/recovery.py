@@ -27,8 +27,9 @@ from clusterctl.runs.store import Run, RunStore, UnreadableRun
 # How long one query waits on the node before it is reported again that the job still runs.
 WAIT_A_ROUND_S = 20.0
 MAX_REASON = 300  # of what a job said, on the terminal; all of it is in the journal
-# Jobs that a node names and no journal does: an interrupted run leaves one, and its node may name any number.
-MAX_UNASKED = 32
+# Of one host: jobs that all journals together have open, and as many that it names and no journal has. An
+# interrupted run leaves one, and a host may make up any number.
+MAX_HOST_JOBS = 32
 LOST = "the node was restarted, or the job was killed, before it wrote its result"
 # States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
@@ -79,16 +80,23 @@ class LeftBehind:
 def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
     """Runs that were interrupted, runs whose jobs continued, as their journals say, and unreadable ones.
 
-    Call it holding the mutex. Raises ClusterctlError (``runs.journal-unreadable``, exit 2): nobody knows
-    then whether a job of that run still changes a node.
+    Of each host with the oldest MAX_HOST_JOBS jobs: when they have ended, later ones follow. Call it holding
+    the mutex. Raises ClusterctlError (``runs.journal-unreadable``, exit 2): nobody knows then whether a job
+    of that run still changes a node.
     """
     listing = store.scan()
     changing = [run for run in listing.runs if run.kind in CHANGING_KINDS and run.id != besides.id]
     runs: list[Run | UnreadableRun] = [*changing, *listing.unreadable]
     # In this order: whether there is a journal is known once it was read.
     found, count = [], 0
+    of_host: Counter[str] = Counter()
     for run in runs:
-        one = LeftBehind(run, tuple(open_jobs(run.journal)), is_there(run.journal))
+        jobs = []
+        for job in open_jobs(run.journal):
+            of_host[job.host] += 1
+            if of_host[job.host] <= MAX_HOST_JOBS:
+                jobs.append(job)
+        one = LeftBehind(run, tuple(jobs), is_there(run.journal))
         require_few_open(run.journal, count := count + len(one.jobs))
         if one.jobs or one.cut_off or isinstance(run, UnreadableRun):
             found.append(one)
@@ -146,7 +154,7 @@ def recover(
         for host, found in answers.items():
             for job in found:
                 if (host, job.id) not in jobs and (host, job.id) not in met:
-                    if unasked[host] >= MAX_UNASKED:
+                    if unasked[host] >= MAX_HOST_JOBS:
                         continue
                     unasked[host] += 1
                     met.add((host, job.id))

@@ -15,8 +15,8 @@ from clusterctl.engine.events import JobStarted
 from clusterctl.engine.lease_nodes import _answer
 from clusterctl.engine.ledger import HostRecord, HostState, Ledger
 from clusterctl.engine.recovery import (
+    MAX_HOST_JOBS,
     MAX_REASON,
-    MAX_UNASKED,
     JobAnswer,
     LeftBehind,
     _finished,
@@ -107,9 +107,9 @@ def test_jobs_that_a_node_makes_up_fill_neither_the_terminal_nor_the_journal(tmp
         SimpleNamespace(), left, inventory=tmp_path, hosts=["gpu01"], declared=["gpu01"], forks=1,
         run_directory=tmp_path, say=said.append, runner=runner,
     )  # fmt: skip
-    assert len(ended) <= MAX_UNASKED + 1
+    assert len(ended) <= MAX_HOST_JOBS + 1
     assert ("gpu01", "j0.1") in {(job.host, job.job_id) for job in ended}
-    assert sum(len(jobs) for each in asked for jobs in each.values()) <= (MAX_UNASKED + 1) * len(asked)
+    assert sum(len(jobs) for each in asked for jobs in each.values()) <= (MAX_HOST_JOBS + 1) * len(asked)
     failures = [line for line in said if "failed" in line]
     assert failures and max(map(len, failures)) <= MAX_REASON + 100
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands.runs import ending, record_of
 from clusterctl.engine.events import JobStarted, as_line
 from clusterctl.engine.journal import open_jobs
-from clusterctl.engine.recovery import left_behind
+from clusterctl.engine.recovery import MAX_HOST_JOBS, left_behind
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs import events
 from clusterctl.runs import store as runs_store
@@ -152,3 +153,14 @@ def test_what_all_runs_left_behind_has_a_limit_together(
         journal(store.create("apply", []).journal, *map(host_started, range(6)))
     with pytest.raises(ClusterctlError, match="more than 10 jobs"):
         left_behind(store, store.create("apply", []))
+
+
+def test_one_host_with_jobs_without_end_leaves_those_of_the_others_to_be_read(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_OPEN", 2 * MAX_HOST_JOBS)
+    for run in range(3):
+        made_up = [as_line(JobStarted(1.0, "liar", f"j{n}.{run}")).strip() for n in range(MAX_HOST_JOBS)]
+        journal(store.create("apply", []).journal, *made_up, host_started(run))
+    jobs = [job for one in left_behind(store, store.create("apply", [])) for job in one.jobs]
+    assert Counter(job.host for job in jobs) == {"liar": MAX_HOST_JOBS, "gpu0": 1, "gpu1": 1, "gpu2": 1}

@@ -19,7 +19,7 @@ from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events i
 )
 
 from clusterctl.engine.event_reading import read_event
-from clusterctl.engine.events import Diff, ItemResult, TaskResult
+from clusterctl.engine.events import Diff, ItemResult, JobStarted, TaskResult
 
 
 @pytest.fixture
@@ -97,6 +97,18 @@ def test_a_good_item_is_sent_whole(sent):
     event = read_event(b"".join(lines))
     assert isinstance(event, ItemResult)
     assert (event.label, event.clusterctl) == ("curl", {"busy": "a job"})
+
+
+def test_only_an_asynchronous_task_starts_a_job_whatever_a_host_answers(sent):
+    callback, lines = sent
+    result = answered({"ansible_job_id": "j1.2", "started": 1, "finished": 0})
+    callback.v2_runner_on_ok(result)
+    callback.v2_runner_item_on_ok(result)
+    assert [type(read_event(line)) for line in lines] == [TaskResult, ItemResult]
+    lines.clear()
+    result.task.async_val = 60
+    callback.v2_runner_on_ok(result)
+    assert isinstance(read_event(lines[0]), JobStarted)
 
 
 def test_a_diff_without_end_is_shown_in_part_and_the_rest_counted(sent):
