@@ -11,7 +11,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
 from clustercheck.checks.support import seeding, seeding_figures
-from clustercheck.checks.support.gpu_times import among_gpus
+from clustercheck.checks.support.gpu_times import among_gpus, model_of
 from clustercheck.checks.support.job import commonest, ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -161,9 +161,13 @@ def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: 
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
         better=Direction.LOWER,
-        among=among_gpus(evidence, job, slowest.node, read_s, (model, key)) if counts else None,
+        among=among_gpus(evidence, job, slowest, read_s, (model, key)) if counts else None,
         effect=effect("gpu") if counts else None,
-        conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
+        conditions={
+            "shape": _case(slowest, model).get("shape"),
+            "nccl": nccl,
+            **(model_of(evidence, slowest) if counts else {}),
+        },
     )
 
 

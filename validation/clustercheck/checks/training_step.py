@@ -8,7 +8,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node
 from clustercheck.checks.support import seeding, seeding_figures
-from clustercheck.checks.support.gpu_times import among_gpus
+from clustercheck.checks.support.gpu_times import among_gpus, model_of
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -39,8 +39,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError(f"no rank on {subject.node} reported its steps")
     answer, rank = max(read, key=lambda pair: float(pair[0]["median_s"]))
     nccl = answer["backend"] == "nccl"
-    among = among_gpus(evidence, JOB, str(subject.node), _median_s, "median") if nccl else None
-    figures = (_median(answer, rank, among, nccl), _slowest(read, nccl))
+    among = among_gpus(evidence, JOB, rank, _median_s, "median") if nccl else None
+    conditions = {"batch": answer["batch"], "nccl": nccl, **(model_of(evidence, rank) if nccl else {})}
+    figures = (_median(answer, rank, among, conditions), _slowest(read, nccl))
     slow = among is not None and answer["median_s"] * 1000 > among.reference * (1 + among.tolerance)
     kept: dict[str, Any] = {"rank": rank.rank}
     if slow or evidence.once(_slowest_rank) == rank.rank:
@@ -104,7 +105,8 @@ def _slowest_rank(evidence: Evidence) -> int:
     return max(_readable(evidence))[1]
 
 
-def _median(answer: Answer, rank: RankOutcome, among: Limit | None, nccl: bool) -> Figure:
+def _median(answer: Answer, rank: RankOutcome, among: Limit | None, conditions: Mapping[str, Any]) -> Figure:
+    nccl = conditions["nccl"]
     lacking = "; no time has a source" if nccl else "; on a CPU: it says nothing of GPUs"
     return Figure(
         metric="step_median",
@@ -115,7 +117,7 @@ def _median(answer: Answer, rank: RankOutcome, among: Limit | None, nccl: bool) 
         better=Direction.LOWER,
         among=among,
         effect=effect("gpu") if nccl else None,
-        conditions={"batch": answer["batch"], "nccl": nccl},
+        conditions=conditions,
     )
 
 
