@@ -62,6 +62,26 @@ def open_plain(path: Path, flags: int) -> int:
         raise _refusal_of_link(path) from None
 
 
+def write_whole(descriptor: int, content: bytes) -> None:
+    """Write all of it: a disk that gets full takes a part first, and only the next write fails.
+
+    Raises OSError.
+    """
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def append_whole(descriptor: int, content: bytes) -> None:
+    """Append all of it or nothing, so that what comes later has lines of its own. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    try:
+        write_whole(descriptor, content)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
 def require_private_secrets(state: Path) -> None:
     """Refuse keys and passwords that others may read.
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from clusterctl.cluster.directory import state_access
-from clusterctl.cluster.state_form import open_plain
+from clusterctl.cluster.state_form import append_whole, open_plain
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     Event,
@@ -66,11 +66,10 @@ class Journal:
         host = getattr(event, "host", "")
         if self._written[host] > MAX_HOST_BYTES and host and not isinstance(event, DURABLE):
             event = _without_words(event)
-        line = memoryview(as_line(event).encode())
+        line = as_line(event).encode()
         self._written[host] += len(line)
         with state_access(self._path):
-            while line:
-                line = line[os.write(self._descriptor, line) :]
+            append_whole(self._descriptor, line)
             if isinstance(event, DURABLE):
                 os.fsync(self._descriptor)
 

@@ -24,7 +24,7 @@ from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked
-from clusterctl.cluster.state_form import open_plain
+from clusterctl.cluster.state_form import open_plain, write_whole
 from clusterctl.errors import ClusterctlError
 
 CHAIN_FILE = "chain.jsonl"
@@ -90,7 +90,8 @@ def append(directory: ClusterDirectory, run: str) -> ChainLink:
             head=START,
         )
         link = link.model_copy(update={"head": link.expected_head()})
-        os.write(descriptor, f"{link.model_dump_json()}\n".encode())
+        # A part that a full disk took stays: by it the next run knows of a link that is missing.
+        write_whole(descriptor, f"{link.model_dump_json()}\n".encode())
         os.fsync(descriptor)
     return link
 

@@ -14,7 +14,8 @@ from typing import Any
 from clustercheck.parse.document import require_few_values
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, describe_unusable, is_there
-from clusterctl.cluster.state_form import open_plain
+from clusterctl.cluster.directory import state_access
+from clusterctl.cluster.state_form import append_whole, open_plain
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -33,14 +34,19 @@ class EventLog:
     """Appends mappings as JSON lines to a file of mode 0600. Safe from many threads."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
+        self._path = path
+        with state_access(path):
+            self._descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
         self._lock = threading.Lock()
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Append one event with its time."""
+        """Append one event with its time.
+
+        Raises ClusterctlError (``cluster.state-not-writable``).
+        """
         line = json.dumps({"at": now(), **event}, default=str) + "\n"
-        with self._lock:
-            os.write(self._descriptor, line.encode())
+        with self._lock, state_access(self._path):
+            append_whole(self._descriptor, line.encode())
             if event.get("type") in DURABLE:
                 os.fsync(self._descriptor)
 

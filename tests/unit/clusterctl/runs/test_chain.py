@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.full_disk import leave_room
 
 from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
@@ -225,6 +226,24 @@ def test_a_link_that_was_torn_by_a_crash_is_removed_and_its_run_recorded_by_the_
     assert [link.run for link in chain.read(cluster)[0]][3:] == [crashed.id, later.id]
     checked = verify(cluster)
     assert (checked.torn, checked.problems) == (False, ())
+
+
+def test_a_link_of_which_a_full_disk_took_a_part_has_no_head_and_its_run_is_recorded_by_the_next(
+    cluster: ClusterDirectory,
+) -> None:
+    heads: list[str] = []
+    store = RunStore(cluster, on_link=lambda link: heads.append(link.head))
+    unrecorded = store.create("apply", [])
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ClusterctlError, match="No space left"):
+        leave_room(patch, 100)
+        store.finish(unrecorded, 0, {})
+    assert (heads, verify(cluster).torn) == ([], True)
+    later = store.create("apply", [])
+    store.finish(later, 0, {})
+    links = chain.read(cluster)[0][3:]
+    assert [link.run for link in links] == [unrecorded.id, later.id]
+    assert [link.head for link in links] == heads
+    assert verify(cluster).good
 
 
 def test_a_link_that_lacks_only_its_newline_is_one(cluster: ClusterDirectory) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tests.support.full_disk import leave_room
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine.events import JobFinished, JobStarted
@@ -17,7 +19,7 @@ from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.errors import ClusterctlError
-from clusterctl.runs.events import EventLog, open_containers
+from clusterctl.runs.events import EventLog, open_containers, read_events
 from clusterctl.runs.store import Run, RunStore
 
 
@@ -175,6 +177,26 @@ def test_lines_of_a_journal_that_are_no_events_are_passed_over(store: RunStore) 
     with Journal(run.journal) as journal:
         journal.write(JobStarted(2.0, "gpu02", "j5.6"))
     assert [job.host for job in open_jobs(run.journal)] == ["gpu01", "gpu02"]
+
+
+@pytest.mark.parametrize("kind", ["apply", "validate"])
+def test_an_event_of_which_a_full_disk_took_a_part_takes_no_later_one_with_it(
+    store: RunStore, kind: str
+) -> None:
+    path = store.create(kind, []).journal
+    events: list[Any]
+    if kind == "apply":
+        log: Any = Journal(path)
+        events = [JobStarted(1.0, f"gpu0{number}", "j5.6") for number in (1, 2)]
+    else:
+        log = EventLog(path)
+        events = [{"type": "job_started", "node": f"gpu0{n}", "job": "a", "container": "c"} for n in (1, 2)]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ClusterctlError, match="No space left"):
+        leave_room(patch, 30)
+        log.write(events[0])
+    log.write(events[1])
+    log.close()
+    assert [line["host" if kind == "apply" else "node"] for line in read_events(path)] == ["gpu02"]
 
 
 def test_events_of_containers_that_name_none_are_passed_over(store: RunStore) -> None:
