@@ -17,7 +17,12 @@ from clustercheck.checks.base import (
     passed,
 )
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.declared_rails import declare, find_missing_rails, select_questioned
+from clustercheck.checks.support.declared_rails import (
+    declare,
+    find_missing_rails,
+    select_questioned,
+    select_rails,
+)
 from clustercheck.checks.support.rdma import (
     DRIVER,
     NO_ADAPTER,
@@ -34,7 +39,7 @@ from clustercheck.checks.support.rdma import (
     without_adapter,
     without_drivers,
 )
-from clustercheck.checks.support.rdma_slot import poor_slot
+from clustercheck.checks.support.rdma_slot import EQUALS, poor_slot
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import near_gpus
 from clustercheck.expect.rdma import LANES, lanes_missing
@@ -47,6 +52,11 @@ SUBNET_MANAGER = (
     "The cable is good and no subnet manager has configured the port: start opensm (or the switch's own), "
     "look at `sminfo` on a node whose port is active, and at the partition of this port."
 )
+CABLE = (
+    "Check cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
+    "then the switch port; if the port still fails, have the adapter replaced."
+)
+OTHER_NETWORK = "If it is the storage's, on slower switches, name the adapters for jobs in hardware_rails."
 DECLARE = (
     "Say in hardware_rdma_ports how many ports of each node must be up (0 for none), or in hardware_rails "
     "which adapters: nothing else tells a port that was never cabled from one whose cable is out."
@@ -159,17 +169,37 @@ def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
             because = f"{len(fast)} of {needed} ports have {spec.rdma_gbps} Gb/s: {slow}"
             return failed(because, len(fast), needed, unit="ports", source=DECLARED)
     for link in up:
-        adapter, port = link
-        usual = evidence.fabric.usual_gbps(adapter, port)
+        port = link[1]
         if lanes_missing(port):
             because = f"{name_of(link)} runs on {port.lanes} lanes: {rate(port)}"
             return failed(because, port.lanes, LANES, unit="lanes", source="InfiniBand: a cable has 4 lanes")
-        if port.rate_gbps < usual:
-            because = f"{name_of(link)} has {rate(port)}, most ports of such adapters {usual:g} Gb/s"
-            return failed(
-                because, port.rate_gbps, usual, unit="Gb/s", source=f"equal adapters ({adapter.board})"
-            )
+        if (finding := _slow(evidence, node, link)) is not None:
+            return finding
     return poor_slot(evidence, node, up)
+
+
+def _slow(evidence: Evidence, node: str, link: Link) -> Finding | None:
+    """A port of less than such adapters have; the storage's may hang on slower switches, as on equal nodes.
+
+    Where neither settings nor topology tell, it is taken for one that jobs use: of these all may be slow.
+    """
+    adapter, port = link
+    usual = evidence.fabric.usual_gbps(adapter, port)
+    if port.rate_gbps >= usual:
+        return None
+    others, source = "most ports of such adapters", f"equal adapters ({adapter.board})"
+    declared, near = select_rails(evidence, node, [link]), near_gpus(evidence.nodes[node])
+    if declared == [] or (declared is None and near and adapter.name not in near):
+        at_place = evidence.fabric.usual_gbps_at(node, place_of(link))
+        if at_place is None and declared == []:
+            return None  # of a single node nothing but its settings says so
+        if at_place is not None and at_place < usual:
+            usual, others, source = at_place, f"most at {EQUALS}", EQUALS
+    if port.rate_gbps >= usual:
+        return None
+    because = f"{name_of(link)} has {rate(port)}, {others} {usual:g} Gb/s"
+    remedy = f"{CABLE} {OTHER_NETWORK}"
+    return failed(because, port.rate_gbps, usual, unit="Gb/s", source=source, remedy=remedy)
 
 
 def _expected(evidence: Evidence, node: str) -> str:
@@ -215,13 +245,10 @@ CHECK = Check(
     "place on equal nodes, and ports of equal adapters (same board id)",
     requires="an RDMA adapter, here or declared; hardware_rdma_ports or hardware_rails, or a second node "
     "of the same kind",
-    expectation="every declared rail up; active and LinkUp, the rate of equal adapters, 4 lanes (2 of a "
-    "split HDR, NDR or XDR port), and a PCI Express link that supports the ports' rates and is not lower "
-    "than on equal nodes",
-    remedy=(
-        "Check cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
-        "then the switch port; if the port still fails, have the adapter replaced."
-    ),
+    expectation="every declared rail up; active and LinkUp, the rate of equal adapters (of ports that "
+    "jobs do not use, of the same place on equal nodes), 4 lanes (2 of a split HDR, NDR or XDR port), and a "
+    "PCI Express link that supports the ports' rates and is not lower than on equal nodes",
+    remedy=CABLE,
     severity=Severity.CRITICAL,
     subjects=every_node,
     judge=judge,

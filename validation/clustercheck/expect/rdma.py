@@ -25,15 +25,16 @@ class Fabric:
     """What was found on all nodes that could be read: adapters by node, and what they have in common.
 
     ``kinds`` says which nodes are equal, ``of_kind`` how many of a kind there are, ``up`` on how many of them
-    the port at a place is up. ``rates`` are the Gb/s of equal adapters' ports that are up, the highest first,
-    with the nodes' votes; ``firmware`` counts the versions of equal adapters, ``firmware_votes`` has the
-    votes for each.
+    the port at a place is up, ``rates_at`` its Gb/s on these. ``rates`` are the Gb/s of equal adapters' ports
+    that are up, the highest first, with the nodes' votes; ``firmware`` counts the versions of equal adapters,
+    ``firmware_votes`` has the votes for each.
     """
 
     adapters: Mapping[str, tuple[RdmaAdapter, ...]]
     kinds: Mapping[str, Hashable]
     of_kind: Mapping[Hashable, int]
     up: Mapping[Hashable, Counter[Place]]
+    rates_at: Mapping[tuple[Hashable, Place], Sequence[float]]
     rates: Mapping[tuple[str, str], Sequence[tuple[float, Fraction]]]
     firmware: Mapping[str, Counter[str]]
     firmware_votes: Mapping[str, Mapping[str, Fraction]]
@@ -58,14 +59,23 @@ class Fabric:
         half, reached = sum((votes for _, votes in rates), Fraction()) / 2, accumulate(v for _, v in rates)
         return next(rate for (rate, _), votes in zip(rates, reached) if votes >= half)
 
+    def usual_gbps_at(self, node: str, place: Place) -> float | None:
+        """The rate that at least half of its kind have at this place, in Gb/s; None of a single node."""
+        rates = sorted(self.rates_at[self.kinds[node], place], reverse=True)
+        return rates[(len(rates) - 1) // 2] if len(rates) > 1 else None
+
 
 def compare(adapters: Mapping[str, tuple[RdmaAdapter, ...]], kinds: Mapping[str, Hashable]) -> Fabric:
     """The fabric of these nodes; ``kinds`` says for each which others are equal to it."""
     up: dict[Hashable, Counter[Place]] = defaultdict(Counter)
+    rates_at: dict[tuple[Hashable, Place], list[float]] = defaultdict(list)
     rates: dict[tuple[str, str], dict[str, Counter[float]]] = defaultdict(lambda: defaultdict(Counter))
     firmware: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for node, found in adapters.items():
-        up[kinds[node]].update(place for place, port in ports(found) if port.up)
+        rates_here = {place: port.rate_gbps for place, port in ports(found) if port.up}
+        up[kinds[node]].update(rates_here.keys())
+        for place, gbps in rates_here.items():
+            rates_at[kinds[node], place].append(gbps)
         for adapter in found:
             if adapter.firmware:
                 firmware[adapter.board][node][adapter.firmware] += 1
@@ -79,7 +89,7 @@ def compare(adapters: Mapping[str, tuple[RdmaAdapter, ...]], kinds: Mapping[str,
     versions = {board: sum(of_nodes.values(), Counter[str]()) for board, of_nodes in firmware.items()}
     votes = {board: count_votes(of_nodes.values()) for board, of_nodes in firmware.items()}
     of_kind = Counter(kinds[node] for node in adapters)
-    return Fabric(adapters, kinds, of_kind, up, ordered, versions, votes)
+    return Fabric(adapters, kinds, of_kind, up, rates_at, ordered, versions, votes)
 
 
 def ports(adapters: Iterable[RdmaAdapter]) -> list[tuple[Place, Port]]:

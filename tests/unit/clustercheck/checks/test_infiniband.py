@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -108,6 +109,53 @@ def test_an_adapters_slot_is_judged_by_what_its_ports_need_and_by_equal_nodes(
 ) -> None:
     evidence = with_slots(sample.healthy(2), dict.fromkeys(nodes, now), most)
     assert verdicts("infiniband-port", evidence) == expected
+
+
+SPLIT = {"rate": "100 Gb/sec (2X HDR)"}
+RAILS = ("mlx5_0", "mlx5_1")
+
+
+def with_storage(nodes: int, *slow: str) -> Evidence:
+    """The last adapter, far from all GPUs, is of the board of the others, and on a split port on these."""
+
+    def change(raw: seeding.Raw) -> None:
+        first, *_, last = raw["infiniband"]["devices"]
+        last.update(copy.deepcopy({key: first[key] for key in ("board_id", "fw_ver", "ports")}))
+
+    evidence = sample.healthy(nodes)
+    for node in evidence.nodes:
+        evidence = seeding.edit(node, change)(evidence)
+    return seeding.chain(*(edit_port(node, 2, **SPLIT) for node in slow))(evidence)
+
+
+@pytest.mark.parametrize(
+    ("slow", "rails", "expected"),
+    [
+        (NODES, (), [PASS, PASS, PASS]),
+        (NODES, RAILS, [PASS, PASS, PASS]),
+        (("gpu02",), (), [PASS, FAIL, PASS]),
+        (("gpu02",), RAILS, [PASS, FAIL, PASS]),
+        # Said to be for jobs, or alone: nobody but the settings shows that it may be slower.
+        (NODES, (*RAILS, "mlx5_2"), [FAIL, FAIL, FAIL]),
+        (("gpu01",), (), [FAIL]),
+        (("gpu01",), RAILS, [PASS]),
+    ],
+)
+def test_the_storages_ports_may_be_slower_as_on_equal_nodes(
+    slow: tuple[str, ...], rails: tuple[str, ...], expected: list[Verdict]
+) -> None:
+    evidence = declared(with_storage(len(expected), *slow), rails=rails)
+    found = judged("infiniband-port", evidence)
+    assert [result.verdict for result in found] == expected
+    told = [result for result in found if result.verdict is FAIL]
+    assert all("mlx5_2/1 has 100 Gb/s (2X HDR)" in each.because for each in told)
+    assert all("hardware_rails" in each.remedy for each in told)
+
+
+def test_a_rail_that_is_slow_on_all_nodes_is_no_storage() -> None:
+    """A leaf switch at half its rate slows the same port of each node."""
+    slow = seeding.chain(*(edit_port(node, 1, **SPLIT) for node in NODES))(with_storage(3))
+    assert verdicts("infiniband-port", slow) == [FAIL, FAIL, FAIL]
 
 
 def with_slots(evidence: Evidence, now: Mapping[str, tuple[str, str]], most: tuple[str, str]) -> Evidence:

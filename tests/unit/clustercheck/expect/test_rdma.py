@@ -48,6 +48,16 @@ def test_the_usual_rate_is_what_half_of_the_ports_reach() -> None:
     assert counted.usual_gbps(ADAPTER, PORT) == 200.0, "a port that is down has no rate"
 
 
+def test_the_usual_rate_at_a_place_is_that_of_equal_nodes_alone() -> None:
+    place, slow, other = (ADAPTER.address, PORT.number), having(rate_gbps=100.0), {**KINDS, "d": "another"}
+    slower = compare({"a": slow, "b": slow, "c": UP, "d": UP}, other)
+    assert [slower.usual_gbps_at(node, place) for node in "ad"] == [100.0, None]
+    assert (
+        compare({"a": slow, "b": UP, "c": UP, "d": slow}, other).usual_gbps_at("a", place) == PORT.rate_gbps
+    )
+    assert compare({"a": slow, "b": DOWN}, KINDS).usual_gbps_at("a", place) is None
+
+
 def test_firmware_that_is_not_told_is_no_version() -> None:
     untold = (replace(ADAPTER, firmware=""),)
     assert compare({"a": UP, "b": untold}, KINDS).firmware[ADAPTER.board] == {ADAPTER.firmware: 1}
