@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, points_of, ranks_of, rate_of
-from clustercheck.checks.support.said_right import against_most, outvoted, words_on_values
+from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -38,15 +38,18 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "every element right",
             evidence=more,
         )
-    if unread:
-        raise unread[0]
     if subject.node in evidence.once(_against_most):
         return outvoted("wrong sums", "every element right")
+    if unread:
+        raise unread[0]
     return passed("every element right", "every element right", evidence=more)
 
 
 def _against_most(evidence: Evidence) -> frozenset[str]:
-    return against_most(words_on_values(outcome_of(evidence, JOB), points_of))
+    def has_wrong(rank: RankOutcome) -> bool:
+        return any(point.get("correct") is not True for point in points_of(rank))
+
+    return against_most(outcome_of(evidence, JOB), has_wrong)
 
 
 def _wrong_on(node: str) -> seeding.Inject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import (
@@ -17,7 +18,7 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of, rate_of
-from clustercheck.checks.support.said_right import against_most, outvoted, words_on_values
+from clustercheck.checks.support.said_right import against_most, excused, outvoted
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Subject, Verdict
@@ -45,17 +46,24 @@ def points_of(rank: RankOutcome, collective: str) -> list[Mapping[str, Any]]:
     return [point for point in points if point.get("collective") == collective]
 
 
-def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], name: str) -> Finding | None:
-    """The finding where all these ranks say that their backend has no such collective; else None."""
-    lines = [(rank.verdict or {}).get("not_done") for rank in ranks]
-    reasons = [str(each.get(name) or "") if isinstance(each, Mapping) else "" for each in lines]
-    if not reasons or not all(reasons):
+def cannot(evidence: Evidence, subject: Subject, name: str) -> Finding | None:
+    """The finding where most nodes say that their backend lacks it, and this one too; else None."""
+    reasons = evidence.once(partial(_lacking, name=name), ("lacking", name))
+    if not reasons or (subject.node is not None and subject.node not in reasons):
         return None
-    because = ", ".join(sorted(set(reasons)))
+    because = ", ".join(sorted({reasons[subject.node]} if subject.node else set(reasons.values())))
     idle = evidence.gpus_idle(JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
         return not_run(f"{because}; {GPUS_IDLE}")
     return not_applicable(because)
+
+
+def _lacking(evidence: Evidence, name: str) -> Mapping[str, str]:
+    def reason_of(rank: RankOutcome) -> str:
+        lines = (rank.verdict or {}).get("not_done")
+        return str(lines.get(name) or "") if isinstance(lines, Mapping) else ""
+
+    return excused(outcome_of(evidence, JOB), reason_of)
 
 
 def _nodes_of_ranks(evidence: Evidence) -> dict[int, str]:
@@ -74,15 +82,18 @@ def _only_sender(evidence: Evidence, node: str, wrong: Sequence[Mapping[str, Any
 
 def _check(name: str) -> Check:
     def against(evidence: Evidence) -> frozenset[str]:
-        return against_most(words_on_values(outcome_of(evidence, JOB), lambda rank: points_of(rank, name)))
+        def has_wrong(rank: RankOutcome) -> bool:
+            return any(point.get("correct") is not True for point in points_of(rank, name))
+
+        return against_most(outcome_of(evidence, JOB), has_wrong)
 
     def judge(evidence: Evidence, subject: Subject) -> Finding:
         """Every rank of the node must have succeeded, with every element of every size right."""
         if (finding := ended_badly(evidence, JOB, subject)) is not None:
             return finding
-        ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
-        if (finding := cannot(evidence, subject, ranks, name)) is not None:
+        if (finding := cannot(evidence, subject, name)) is not None:
             return finding
+        ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
         wrong: list[Mapping[str, Any]] = []
         unread: list[CannotReadError] = []
         checked = 0
@@ -103,10 +114,10 @@ def _check(name: str) -> Check:
             sender = _only_sender(evidence, str(subject.node), wrong)
             because = f"wrong values at {', '.join(sizes)}" + (f", all from {sender}" if sender else "")
             return failed(because, "wrong values", "every element right", evidence=more, between=sender)
-        if unread:
-            raise unread[0]
         if subject.node in evidence.once(against, ("against most", name)):
             return outvoted("wrong values", "every element right")
+        if unread:
+            raise unread[0]
         return passed("every element right", "every element right", evidence=more)
 
     return Check(

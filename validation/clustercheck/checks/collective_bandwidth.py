@@ -70,7 +70,7 @@ def _check(name: str) -> Check:
         if (finding := ended_badly(evidence, JOB, GROUP)) is not None:
             return finding
         outcome = outcome_of(evidence, JOB)
-        if (finding := collective.cannot(evidence, subject, outcome.ranks, name)) is not None:
+        if (finding := collective.cannot(evidence, subject, name)) is not None:
             return finding
         points, unread = bandwidth.curve(outcome, lambda rank: collective.points_of(rank, name))
         if not points:

@@ -35,10 +35,10 @@ def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
             continue
         if finding is not None:
             return finding
-    if unread:
-        raise unread[0]
     if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
         return outvoted("another loss than a single process's", "as a single process")
+    if unread:
+        raise unread[0]
     worst = max(_difference(rank) for rank in mine)
     losses = losses_of(mine[0])
     return passed(
@@ -84,16 +84,13 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
 
 
 def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
-    """The nodes that say that the loss is right, where most say that it is not: gradients come from all."""
-    return against_most(
-        {
-            node: all(
-                _difference(rank) <= evidence.tolerance and (rank.verdict or {}).get("ok") is True
-                for rank in ranks
-            )
-            for node, ranks in outcome_of(evidence, job).by_node.items()
-        }
-    )
+    """The nodes that do not say that the loss is wrong, where most do: gradients come from all."""
+
+    def is_wrong(rank: RankOutcome) -> bool:
+        parameters_of(rank)  # of one that names none nothing counts
+        return not (_difference(rank) <= evidence.tolerance and (rank.verdict or {}).get("ok") is True)
+
+    return against_most(outcome_of(evidence, job), is_wrong)
 
 
 def parameters_of(rank: RankOutcome) -> str:

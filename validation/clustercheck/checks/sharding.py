@@ -8,6 +8,7 @@ from clustercheck.checks import data_parallel
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import outcome_of, ranks_of
+from clustercheck.checks.support.said_right import excused, without
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
@@ -18,10 +19,8 @@ JOB = "sharding"
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """As data-parallel training is; and no rank's optimiser may hold all parameters."""
-    if JOB in evidence.jobs:
-        for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):
-            if because := (rank.verdict or {}).get("without"):
-                return not_applicable(str(because))
+    if JOB in evidence.jobs and (because := evidence.once(_excused).get(str(subject.node))):
+        return not_applicable(because)
     found = data_parallel.judge(evidence, subject, JOB)
     if found.verdict is not Verdict.PASS:
         return found
@@ -33,6 +32,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             )
             return failed(because, own, whole, unit="parameters")
     return found
+
+
+def _excused(evidence: Evidence) -> Mapping[str, str]:
+    return excused(outcome_of(evidence, JOB), without)
 
 
 def _held(rank: RankOutcome) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from clustercheck.checks.base import (
 )
 from clustercheck.checks.support import seeding, seeding_figures
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
-from clustercheck.checks.support.said_right import against_most, outvoted
+from clustercheck.checks.support.said_right import against_most, excused, outvoted, without
 from clustercheck.checks.training_recipes import UNCOUNTED
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
@@ -40,11 +39,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Losses and parameters of each stage on each rank; then the memory of the rank that needs the most."""
     if (finding := ended_badly(evidence, JOB, subject)) is not None:
         return finding
+    if because := evidence.once(_excused).get(str(subject.node)):
+        return not_applicable(because)
     read: list[tuple[RankOutcome, Stages]] = []
     unread: list[CannotReadError] = []
     for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):
-        if because := (rank.verdict or {}).get("without"):
-            return not_applicable(str(because))
         try:
             read.append((rank, _stages_of(rank)))
         except CannotReadError as error:
@@ -53,10 +52,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         for stage, found in stages.items():
             if because := stage_problem(found):
                 return failed(f"{_place(rank)}: stage {stage}: {because}", "wrong", "as data-parallel")
-    if unread:
-        raise unread[0]
     if subject.node in evidence.once(_against_most):
         return outvoted("wrong losses or parameters", "as data-parallel")
+    if unread:
+        raise unread[0]
     figures = [figure for stage in WANTED[1:] if (figure := _figure(read, stage)) is not None]
     shown = [
         {"rank": rank.rank, "stage": stage, "peak_memory_bytes": found["peak_memory_bytes"]}
@@ -71,13 +70,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _against_most(evidence: Evidence) -> frozenset[str]:
-    """The nodes that say that all stages are right, where most say that they are not."""
-    found: dict[str, bool] = {}
-    for node, ranks in outcome_of(evidence, JOB).by_node.items():
-        with suppress(CannotReadError):
-            stages = [stage for rank in ranks for stage in _stages_of(rank).values()]
-            found[node] = not any(map(stage_problem, stages))
-    return against_most(found)
+    """The nodes that do not say that a stage is wrong, where most do."""
+    return against_most(
+        outcome_of(evidence, JOB), lambda rank: any(map(stage_problem, _stages_of(rank).values()))
+    )
+
+
+def _excused(evidence: Evidence) -> Mapping[str, str]:
+    return excused(outcome_of(evidence, JOB), without)
 
 
 def _stages_of(rank: RankOutcome) -> Stages:

@@ -12,7 +12,7 @@ from clustercheck.checks.support.job import commonest, ended_badly, least_ranks,
 from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
-from clustercheck.launch.model import RankState
+from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -39,10 +39,10 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
     for case in mine:
         if because := case_problem(case) or _unlike(evidence, job, case):
             return failed(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
-    if unread:
-        raise unread[0]
     if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
         return outvoted("wrong losses", "as alone and on all ranks")
+    if unread:
+        raise unread[0]
     terms = evidence.once(partial(_terms_of_most, job=job), ("terms", job))
     for rank in ranks_of(outcome, str(subject.node)) if terms else ():
         training.cases_as_of_most(rank, terms)
@@ -65,15 +65,15 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
 
 
 def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
-    """The nodes that say that all losses are right, where most say that they are not: gradients come from
-    all. How a rank computes alone, before, is its own.
+    """The nodes that do not say that losses are wrong, where most do: gradients come from all. How a rank
+    computes alone, before, is its own.
     """
-    found: dict[str, bool] = {}
-    for node, ranks in outcome_of(evidence, job).by_node.items():
-        with suppress(CannotReadError):
-            cases = [case for rank in ranks for case in training.cases_of(rank).values()]
-            found[node] = not any(case_problem({**case, **dict.fromkeys(ALONE, 0.0)}) for case in cases)
-    return against_most(found)
+
+    def has_wrong(rank: RankOutcome) -> bool:
+        cases = training.cases_of(rank).values()
+        return any(case_problem({**case, **dict.fromkeys(ALONE, 0.0)}) for case in cases)
+
+    return against_most(outcome_of(evidence, job), has_wrong)
 
 
 def _terms_of_most(evidence: Evidence, job: str) -> dict[training.Key, training.Case]:

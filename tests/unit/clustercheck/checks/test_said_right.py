@@ -1,16 +1,18 @@
-"""Wrong values of all nodes together: who says that all is right is no better than who says otherwise."""
+"""Wrong values of all nodes together: who does not report them is no better than who does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.collective import JOB, change
+from clustercheck.checks.collective import DOES, JOB, change, words
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.said_right import against_most
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.locate.faults import IsolationResult, LocatedFault
 from clustercheck.model import Result, Verdict
@@ -22,8 +24,86 @@ from clustercheck.samples import sample
     [(1, 2, True), (2, 3, True), (2, 2, False), (2, 1, False), (1, 1, False), (3, 0, False), (0, 3, False)],
 )
 def test_two_nodes_and_more_than_the_others_count(right: int, wrong: int, against: bool) -> None:
-    said = {f"right{n}": True for n in range(right)} | {f"wrong{n}": False for n in range(wrong)}
-    assert against_most(said) == ({f"right{n}" for n in range(right)} if against else set())
+    nodes = [*(f"right{n}" for n in range(right)), *(f"wrong{n}" for n in range(wrong))]
+    ranks = tuple(RankOutcome(n, node, RankState.OK) for n, node in enumerate(nodes))
+    found = against_most(JobOutcome(JOB, ranks, 1.0), lambda rank: rank.node.startswith("wrong"))
+    assert found == (set(nodes[:right]) if against else set())
+
+
+def _of_points(verdict: seeding.Raw) -> None:
+    for point in verdict["points"]:
+        point["correct"] = False
+
+
+def _of_stages(verdict: seeding.Raw) -> None:
+    for stage in verdict["stages"].values():
+        stage["loss_difference"] = 0.5
+
+
+def _of_cases(verdict: seeding.Raw) -> None:
+    for case in verdict["cases"]:
+        case["losses"] = [2.0, None]
+
+
+def _of_loss(verdict: seeding.Raw) -> None:
+    verdict["max_loss_difference"] = 0.5
+
+
+def _right(_verdict: seeding.Raw) -> None:
+    """As the sample has it."""
+
+
+def _lacking(verdict: seeding.Raw) -> None:
+    verdict.update(without="7 ranks cannot be divided", not_done=dict.fromkeys(DOES, "not over gloo"))
+
+
+def _silent(verdict: seeding.Raw) -> None:
+    verdict.clear()
+
+
+Say = Callable[[seeding.Raw], None]
+
+WRONG = {
+    "all-reduce": ("all_reduce", _of_points),
+    **{words(name): (JOB, _of_points) for name in DOES},
+    "data-parallel": ("data_parallel", _of_loss),
+    "sharding": ("sharding", _of_loss),
+    "sharding-stages": ("sharding_stages", _of_stages),
+    "training-numerics": ("training_paddle", _of_cases),
+    "training-numerics-pytorch": ("training_torch", _of_cases),
+}
+
+
+def judge(check: str, says: Mapping[str, Say]) -> list[Verdict]:
+    """The verdicts of the three nodes, of which these say something else."""
+    inject = seeding.verdicts(WRONG[check][0], lambda rank, verdict: says.get(rank.node, _right)(verdict))
+    return [one.verdict for one in evaluate(BY_ID[check], inject(sample.healthy()))]
+
+
+@pytest.mark.parametrize("check", WRONG)
+@pytest.mark.parametrize("say", [_right, _lacking, _silent])
+def test_who_does_not_report_what_most_nodes_do_fails_with_them(check: str, say: Say) -> None:
+    wrong = WRONG[check][1]
+    assert judge(check, {"gpu01": wrong, "gpu02": wrong, "gpu03": say}) == [Verdict.FAIL] * 3
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_who_says_nothing_beside_a_single_witness_is_not_blamed(check: str) -> None:
+    found = judge(check, {"gpu01": WRONG[check][1], "gpu03": _silent})
+    assert found == [Verdict.FAIL, Verdict.PASS, Verdict.NOT_RUN]
+
+
+@pytest.mark.parametrize("check", ["sharding", "sharding-stages", *map(words, DOES)])
+def test_what_does_not_apply_is_what_most_nodes_say(check: str) -> None:
+    def lacks(verdict: seeding.Raw) -> None:
+        verdict.clear()
+        _lacking(verdict)
+
+    found = judge(check, {"gpu02": lacks})
+    assert found == [Verdict.PASS, Verdict.NOT_RUN, Verdict.PASS]
+    found = judge(check, {"gpu01": lacks, "gpu02": lacks, "gpu03": _silent})
+    assert found == [Verdict.EXCLUDED, Verdict.EXCLUDED, Verdict.NOT_RUN]
+    assert judge(check, dict.fromkeys(("gpu01", "gpu02", "gpu03"), lacks)) == [Verdict.EXCLUDED] * 3
 
 
 def all_to_all(wrong_from: Any, *nodes: str) -> dict[str | None, Result]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from clustercheck.checks.base import Finding, failed
 from clustercheck.checks.support.samples_shared import UNKNOWN
@@ -13,33 +13,37 @@ from clustercheck.parse.reading import CannotReadError
 WITNESSES = 2  # nodes, whose word counts more than one's
 
 
-def against_most(nodes: Mapping[str, bool]) -> frozenset[str]:
-    """The nodes that say that all is right, where more nodes, and two at least, say that it is not.
+def against_most(outcome: JobOutcome, says_wrong: Callable[[RankOutcome], bool]) -> frozenset[str]:
+    """The nodes that do not say that values are wrong, where more nodes, and two at least, say it.
 
-    ``nodes`` has those whose word can be read, and whether they say that it is right. What is wrong may come
-    from any of them, and so from one that finds nothing wrong: who sends it decides what it says of itself.
+    What is wrong may come from any of them, and so from one that finds nothing wrong, or says nothing that
+    can be read: who sends it decides what it says of itself. ``says_wrong`` raises CannotReadError.
     """
-    right = {node for node, is_right in nodes.items() if is_right}
-    wrong = len(nodes) - len(right)
-    return frozenset(right) if wrong >= WITNESSES and wrong > len(right) else frozenset()
-
-
-def words_on_values(
-    outcome: JobOutcome, points_of: Callable[[RankOutcome], Iterable[Mapping[str, Any]]]
-) -> dict[str, bool]:
-    """By node whether all values of its ranks are right, as they say; without nodes that cannot be read."""
-    found = {}
-    for node, ranks in outcome.by_node.items():
-        try:
-            said = [point.get("correct") is True for rank in ranks for point in points_of(rank)]
-        except CannotReadError:
-            continue
-        if said:
-            found[node] = all(said)
-    return found
+    wrong: set[str] = set()
+    for rank in outcome.ranks:
+        with suppress(CannotReadError):
+            if rank.node not in wrong and says_wrong(rank):
+                wrong.add(rank.node)
+    others = outcome.by_node.keys() - wrong
+    return frozenset(others) if len(wrong) >= WITNESSES and len(wrong) > len(others) else frozenset()
 
 
 def outvoted(what: str, expected: str) -> Finding:
-    """The finding on a node that says that all is right."""
-    because = f"it says that all is right, while most nodes got {what} ({UNKNOWN})"
-    return failed(because, f"right, {what} on most nodes", expected)
+    """The finding on a node that does not say that values are wrong."""
+    because = f"it does not report {what}, which most nodes got ({UNKNOWN})"
+    return failed(because, f"{what} on most nodes", expected)
+
+
+def excused(outcome: JobOutcome, reason_of: Callable[[RankOutcome], str]) -> Mapping[str, str]:
+    """Why the job does not apply, by node that says so of each rank: none where it is not most nodes.
+
+    It follows from what all share: one node neither excuses itself nor keeps others from being excused.
+    """
+    said = {node: list(map(reason_of, ranks)) for node, ranks in outcome.by_node.items()}
+    found = {node: ", ".join(sorted(set(reasons))) for node, reasons in said.items() if all(reasons)}
+    return found if len(found) * 2 > len(said) else {}
+
+
+def without(rank: RankOutcome) -> str:
+    """Why a rank did nothing, as it says; else nothing."""
+    return str((rank.verdict or {}).get("without") or "")
