@@ -37,7 +37,7 @@ LONG = 44
 KEPT = 28
 SHOWN, COMPARED = 4, 6  # digits of numbers
 MAX_EVIDENCE = 64
-OF_FEW = ("between", "server", "place_unknown")
+OF_FEW = ("between", "server", "place_unknown", "joint")
 SEPARATOR = "\x1f"
 FAILED_ITSELF = "the check itself failed"
 

@@ -230,7 +230,8 @@ class Result:
     measurement with the parts of its expectation, each judged by itself. ``waived``: excluded since the
     operator does not want it judged, and not because it does not apply. For fault isolation alone:
     ``between`` is the other node, where what failed lies between the subject's and that one; ``server`` may
-    be the cause instead of the node; ``place_unknown``: which part of the node is missing is not known.
+    be the cause instead of the node; ``place_unknown``: which part of the node is missing is not known;
+    ``joint``: it is of what all nodes did together, and any of them may be the cause.
     ``evidence`` tells nothing of that, as nodes choose names in it.
     """
 
@@ -255,6 +256,7 @@ class Result:
     between: str = ""
     server: str = ""
     place_unknown: bool = False
+    joint: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "wrong sums",
             "every element right",
             evidence=more,
+            joint=True,
         )
     if subject.node in evidence.once(_against_most):
         return outvoted("wrong sums", "every element right")

@@ -36,7 +36,7 @@ CUDA_IMAGE = (
 @record(frozen=True, **SLOTS)
 class Finding:
     """What a check found on one subject. ``remedy`` replaces the check's own where it says more; ``between``,
-    ``server`` and ``place_unknown`` are those of `Result`.
+    ``server``, ``place_unknown`` and ``joint`` are those of `Result`.
 
     ``figures`` are judged by the four parts of their expectation: what passed may fail by them. Where nothing
     else is ``measured``, the result shows the first that is wrong, or the first.
@@ -58,6 +58,7 @@ class Finding:
     between: str = ""
     server: str = ""
     place_unknown: bool = False
+    joint: bool = False
 
 
 @dataclass(frozen=True)
@@ -432,6 +433,7 @@ def _result(
         between=finding.between,
         server=finding.server,
         place_unknown=finding.place_unknown,
+        joint=finding.joint,
         figures=judged,
         simulated=node.simulated if node is not None else subject.node is None and evidence.simulated,
     )

@@ -113,7 +113,8 @@ def _check(name: str) -> Check:
             sizes = dict.fromkeys(f"{point.get('bytes')} bytes" for point in wrong)
             sender = _only_sender(evidence, str(subject.node), wrong)
             because = f"wrong values at {', '.join(sizes)}" + (f", all from {sender}" if sender else "")
-            return failed(because, "wrong values", "every element right", evidence=more, between=sender)
+            expected = "every element right"
+            return failed(because, "wrong values", expected, evidence=more, between=sender, joint=True)
         if subject.node in evidence.once(against, ("against most", name)):
             return outvoted("wrong values", "every element right")
         if unread:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
@@ -34,7 +35,7 @@ def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
             unread.append(error)
             continue
         if finding is not None:
-            return finding
+            return replace(finding, joint=True)
     if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
         return outvoted("another loss than a single process's", "as a single process")
     if unread:

@@ -40,12 +40,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if (finding := _judge_end(evidence, node, answer)) is not None:
         return finding
     if because := evidence.once(_no_number):
-        return failed(f"{because} ({UNKNOWN})", "not a number", EXPECTED)
+        return failed(f"{because} ({UNKNOWN})", "not a number", EXPECTED, joint=True)
     trainers = trainers_of(ranks[0])
     if (finding := _too_few(evidence, node, answer, trainers)) is not None:
         return finding
     if because := _unlike(evidence, answer, trainers):
-        return failed(because, "wrong", "as on all processes")
+        return failed(because, "wrong", "as on all processes", joint=True)
     return _together(evidence, node) or passed(
         f"{len(trainers)} of {answer['all_processes']} processes",
         "each sample once an epoch",
@@ -63,7 +63,8 @@ def _judge_end(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Find
     if node in lost:
         raise NotDoneError("its launcher waited for another node's or lost it, as those of most nodes did")
     if (finding := _ended_badly(answer)) is not None:
-        return replace(finding, between=evidence.once(_either_of_two).get(node, ""))
+        joint = _lost_peer(evidence.once(_launchers)[node])
+        return replace(finding, between=evidence.once(_either_of_two).get(node, ""), joint=joint)
     because = (
         f"its launcher says that it succeeded, while those of {len(lost)} nodes waited for it or lost it"
     )
@@ -73,11 +74,11 @@ def _judge_end(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Find
 def _together(evidence: Evidence, node: str) -> Finding | None:
     """What all nodes together show against this one."""
     if shared := evidence.once(_shared_samples).get(node):
-        return failed(shared.because, "wrong", EXPECTED, between=shared.between)
+        return failed(shared.because, "wrong", EXPECTED, between=shared.between, joint=True)
     if because := evidence.once(_missing_processes).get(node):
         return failed(because, "wrong", EXPECTED)
     if because := evidence.once(_loss_problem):
-        return failed(f"{because} ({UNKNOWN})", "wrong", EXPECTED)
+        return failed(f"{because} ({UNKNOWN})", "wrong", EXPECTED, joint=True)
     return None
 
 

@@ -51,7 +51,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     for rank, stages in read:
         for stage, found in stages.items():
             if because := stage_problem(found):
-                return failed(f"{_place(rank)}: stage {stage}: {because}", "wrong", "as data-parallel")
+                because = f"{_place(rank)}: stage {stage}: {because}"
+                return failed(because, "wrong", "as data-parallel", joint=True)
     if subject.node in evidence.once(_against_most):
         return outvoted("wrong losses or parameters", "as data-parallel")
     if unread:

@@ -12,7 +12,7 @@ from clustercheck.checks.support.job import commonest, ended_badly, least_ranks,
 from clustercheck.checks.support.said_right import against_most, outvoted
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
-from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -37,8 +37,10 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
         except CannotReadError as error:
             unread.append(error)
     for case in mine:
-        if because := case_problem(case) or _unlike(evidence, job, case):
-            return failed(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
+        unlike = _unlike(evidence, job, case)
+        if because := case_problem(case) or unlike:
+            because, joint = f"{training.named(case)}: {because}", bool(unlike or _joint_problem(case))
+            return failed(because, "wrong", "as alone and on all ranks", joint=joint)
     if subject.node in evidence.once(partial(_against_most, job=job), ("against most", job)):
         return outvoted("wrong losses", "as alone and on all ranks")
     if unread:
@@ -65,15 +67,15 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
 
 
 def _against_most(evidence: Evidence, job: str) -> frozenset[str]:
-    """The nodes that do not say that losses are wrong, where most do: gradients come from all. How a rank
-    computes alone, before, is its own.
-    """
+    """The nodes that do not say that losses are wrong, where most do: gradients come from all."""
+    return against_most(
+        outcome_of(evidence, job), lambda rank: any(map(_joint_problem, training.cases_of(rank).values()))
+    )
 
-    def has_wrong(rank: RankOutcome) -> bool:
-        cases = training.cases_of(rank).values()
-        return any(case_problem({**case, **dict.fromkeys(ALONE, 0.0)}) for case in cases)
 
-    return against_most(outcome_of(evidence, job), has_wrong)
+def _joint_problem(case: training.Case) -> str:
+    """What is wrong with it, except for how a rank computes alone, before: that is its own."""
+    return case_problem({**case, **dict.fromkeys(ALONE, 0.0)})
 
 
 def _terms_of_most(evidence: Evidence, job: str) -> dict[training.Key, training.Case]:

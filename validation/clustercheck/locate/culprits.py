@@ -99,11 +99,11 @@ def find_culprits(
     _add_part_failures(failed, results, suspicions)
     faults = isolated.sure if isolated else ()
     faulty = {node for fault in faults if fault.scope in WITHIN for node in fault.nodes}
-    # A wrong sum is wrong on every rank: only the pairs show which node caused it.
+    # What all did together is wrong on every rank: only the pairs show which node caused it.
     failures = Counter(result.check for result in failed)
     for result in (one for one in failed if one.scope is Scope.GROUP):
         node = str(result.subject.node)
-        is_victim = faulty and node not in faulty and failures[result.check] > 1
+        is_victim = result.joint and faulty and node not in faulty and failures[result.check] > 1
         if is_victim:
             continue
         because = f"{result.check}: {result.because}"

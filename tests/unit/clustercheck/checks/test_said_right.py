@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,10 +75,15 @@ WRONG = {
 }
 
 
-def judge(check: str, says: Mapping[str, Say]) -> list[Verdict]:
-    """The verdicts of the three nodes, of which these say something else."""
+def results(check: str, says: Mapping[str, Say]) -> list[Result]:
+    """The results of the three nodes, of which these say something else."""
     inject = seeding.verdicts(WRONG[check][0], lambda rank, verdict: says.get(rank.node, _right)(verdict))
-    return [one.verdict for one in evaluate(BY_ID[check], inject(sample.healthy()))]
+    return list(evaluate(BY_ID[check], inject(sample.healthy())))
+
+
+def judge(check: str, says: Mapping[str, Say]) -> list[Verdict]:
+    """Their verdicts."""
+    return [one.verdict for one in results(check, says)]
 
 
 @pytest.mark.parametrize("check", WRONG)
@@ -85,6 +91,46 @@ def judge(check: str, says: Mapping[str, Say]) -> list[Verdict]:
 def test_who_does_not_report_what_most_nodes_do_fails_with_them(check: str, say: Say) -> None:
     wrong = WRONG[check][1]
     assert judge(check, {"gpu01": wrong, "gpu02": wrong, "gpu03": say}) == [Verdict.FAIL] * 3
+
+
+SLOW = IsolationResult((LocatedFault("node", ("gpu03",), "slow with every partner"),))
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_what_all_computed_is_of_the_node_that_the_pairs_show(check: str) -> None:
+    found = results(check, dict.fromkeys(("gpu01", "gpu02"), WRONG[check][1]))
+    assert [one.node for one in find_culprits(found, SLOW, group_is_slow=False)] == ["gpu03"]
+
+
+def _not_as_before(verdict: seeding.Raw) -> None:
+    for case in verdict["cases"]:
+        case["repeat_difference"] = 0.5
+
+
+def test_what_nodes_compute_alone_is_their_own_beside_a_slow_one() -> None:
+    found = results("training-numerics", dict.fromkeys(("gpu01", "gpu02"), _not_as_before))
+    named = find_culprits(found, SLOW, group_is_slow=False)
+    assert [one.node for one in named] == ["gpu01", "gpu02", "gpu03"]
+
+
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [
+        (RankState.HUNG, ["gpu03"]),
+        (RankState.LOST_PEER, ["gpu03"]),
+        (RankState.KILLED, ["gpu03"]),
+        (RankState.CRASHED, ["gpu01", "gpu02", "gpu03"]),
+    ],
+)
+def test_a_job_in_which_all_waited_is_of_the_node_that_the_pairs_show(
+    state: RankState, named: list[str]
+) -> None:
+    evidence = sample.healthy()
+    ranks = tuple(replace(rank, state=state, verdict=None) for rank in evidence.jobs[JOB].ranks)
+    evidence = seeding.with_job(evidence, replace(evidence.jobs[JOB], ranks=ranks))
+    found = list(evaluate(BY_ID["all-gather"], evidence))
+    assert [one.verdict for one in found] == [Verdict.FAIL] * 3
+    assert [one.node for one in find_culprits(found, SLOW, group_is_slow=False)] == named
 
 
 @pytest.mark.parametrize("check", WRONG)

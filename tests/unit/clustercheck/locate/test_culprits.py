@@ -299,7 +299,7 @@ def test_no_node_names_the_registry_that_failed() -> None:
 
 def test_no_name_that_a_node_chooses_for_a_part_of_its_evidence_names_another_node() -> None:
     """InfoROM versions and what a rank says of its patterns have the node's own names."""
-    chosen = ("between", "server", "place_unknown")
+    chosen = ("between", "server", "place_unknown", "joint")
 
     def inforom(raw: seeding.Raw) -> None:
         names = "".join(f"<{name}>gpu03</{name}>" for name in chosen)

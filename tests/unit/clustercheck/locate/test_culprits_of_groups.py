@@ -27,7 +27,7 @@ def places(found: list[Culprit]) -> list[tuple[str, str, int | None, str | None]
     return [(one.scope, one.node, one.gpu, one.peer) for one in found]
 
 
-WRONG_SUMS = [result("all-reduce", Scope.GROUP, f"gpu0{number}") for number in range(1, 4)]
+WRONG_SUMS = [result("all-reduce", Scope.GROUP, f"gpu0{number}", joint=True) for number in range(1, 4)]
 SURE_NODE = LocatedFault("node", ("gpu03",), "slow with every partner")
 SURE_LINK = LocatedFault("link", ("gpu01", "gpu02"), "only this pair is slow")
 UNSURE = LocatedFault("node", ("gpu01",), "too close to the limit", sure=False)
@@ -41,6 +41,13 @@ def test_a_sum_that_is_wrong_on_every_rank_is_the_nodes_that_isolation_names() -
     )  # fmt: skip
     one = find_culprits(WRONG_SUMS[:1], IsolationResult((SURE_NODE,)), group_is_slow=False)
     assert [culprit.node for culprit in one] == ["gpu01", "gpu03"]
+
+
+def test_what_several_nodes_fail_by_themselves_is_theirs_beside_a_slow_one() -> None:
+    own = [replace(one, check="training-tf32", joint=False) for one in WRONG_SUMS[:2]]
+    found = find_culprits([*own, *WRONG_SUMS], IsolationResult((SURE_NODE,)), group_is_slow=True)
+    assert [culprit.node for culprit in found] == ["gpu01", "gpu02", "gpu03"]
+    assert [culprit.because for culprit in found[:2]] == ["training-tf32: all-reduce is bad"] * 2
 
 
 @pytest.mark.parametrize(

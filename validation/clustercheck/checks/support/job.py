@@ -139,10 +139,12 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if remedy := not_the_hardware(rank.because):
         return not_run(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
+    joint = len(blamed) > 1 and (rank.waited_for_peers or rank.state in (RankState.HUNG, RankState.LOST_PEER))
     if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (on every node: cannot determine which)"
-        return failed(because, answer, expected, evidence=more, remedy=ALIKE)
-    return failed(because, answer, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
+        return failed(because, answer, expected, evidence=more, remedy=ALIKE, joint=joint)
+    remedy = START if is_silent(rank.because) else ""
+    return failed(because, answer, expected, evidence=more, remedy=remedy, joint=joint)
 
 
 def commonest(counted: Counter[T]) -> set[T]:

@@ -31,7 +31,7 @@ def against_most(outcome: JobOutcome, says_wrong: Callable[[RankOutcome], bool])
 def outvoted(what: str, expected: str) -> Finding:
     """The finding on a node that does not say that values are wrong."""
     because = f"it does not report {what}, which most nodes got ({UNKNOWN})"
-    return failed(because, f"{what} on most nodes", expected)
+    return failed(because, f"{what} on most nodes", expected, joint=True)
 
 
 def excused(outcome: JobOutcome, reason_of: Callable[[RankOutcome], str]) -> Mapping[str, str]:
