@@ -140,9 +140,9 @@ def make_plan(request: ValidateRequest) -> ValidationPlan:
     job_variables.warn(spec.settings_of(node.name).environment for node in spec.nodes)
     spec = spec.with_framework(request.framework) if request.framework else spec
     spec = acknowledged_in(spec, inventory.directory) if request.since_ack else spec
-    return ValidationPlan(
-        request, inventory, spec, suite, baselines.chosen(inventory.directory, request.baseline)
-    )
+    nodes = [node.name for node in spec.in_use]
+    baseline = baselines.chosen(inventory.directory, request.baseline, suite, nodes)
+    return ValidationPlan(request, inventory, spec, suite, baseline)
 
 
 def validate(

@@ -22,6 +22,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
 from click.testing import CliRunner, Result
 from tests.support.called_module import called
 
+from clustercheck.running.suites import load
 from clusterctl.cluster import known_hosts, lock, quarantine
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.opened import opened
@@ -92,7 +93,7 @@ def test_its_results_are_rendered_again(site: ClusterDirectory, run: str, form: 
 
 
 def test_its_baseline_lock_and_quarantine_are_read(site: ClusterDirectory) -> None:
-    baseline = baselines.chosen(site, None)
+    baseline = baselines.chosen(site, None, load("quick"), ["gpu01"])
     assert baseline is not None
     assert baseline.run == OF_ONE
     assert baseline.simulated

@@ -77,7 +77,8 @@ def _pass_request(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--baseline",
     metavar="RUN|FILE|none",
-    help="The baseline to compare with. Default: the saved one, else the last run that passed.",
+    help="The baseline to compare with. Default: the saved one, else the last run that passed and has these "
+    "nodes and checks, or most of them.",
 )
 @click.option("--save-baseline", is_flag=True, help="Save this validation as the baseline, if it passes.")
 @click.option(

@@ -1,14 +1,16 @@
-"""Which earlier run a validation is compared with: a named one, the saved one, or the last that passed."""
+"""Which earlier run a validation is compared with: a named one, the saved one, or one that passed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
 from clustercheck.result import reading
 from clustercheck.result.document import Document
+from clustercheck.running.suites import Suite, suites
 from clusterctl import console
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable, is_there, read_bounded_text
 from clusterctl.cluster.directory import ClusterDirectory
@@ -20,8 +22,11 @@ from clusterctl.runs.store import RunStore
 NONE = "none"
 
 
-def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
-    """The ``named`` baseline (a run, a file, ``none``); else the saved one, else the last run that passed.
+def chosen(
+    directory: ClusterDirectory, named: str | None, suite: Suite, nodes: Collection[str]
+) -> Baseline | None:
+    """The ``named`` baseline (a run, a file, ``none``); else the saved one; else, of the runs that passed,
+    the last that has the checks of this suite and these nodes, or most of them.
 
     Raises ExplainedError: ``baseline.*``, ``runs.unknown``, ``report.no-result``.
     """
@@ -33,7 +38,7 @@ def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
             return _read(path)
         run = RunStore(directory).get(named)
         return baseline.from_result(files.load_json(run), where=str(run.path(files.RESULT)))
-    return _saved(directory.baseline_file) or _last_good(directory)
+    return _saved(directory.baseline_file) or _last_good(directory, suite, nodes)
 
 
 def save(directory: ClusterDirectory, document: Document) -> Path:
@@ -69,8 +74,11 @@ def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlErr
     )
 
 
-def _last_good(directory: ClusterDirectory) -> Baseline | None:
-    """The newest complete run that passed and measured something; unreadable ones are skipped, and named."""
+def _last_good(directory: ClusterDirectory, suite: Suite, nodes: Collection[str]) -> Baseline | None:
+    """The newest complete run that passed and measured something, of those that have most of what is to be
+    compared: what a baseline lacks is compared with nothing. Unreadable ones are skipped, and named.
+    """
+    best, most, wanted = None, 0, {check.id for check in suite.selected()}
     for run in reversed(RunStore(directory).list()):
         if run.kind != "validate" or not run.finished:
             continue
@@ -82,6 +90,13 @@ def _last_good(directory: ClusterDirectory) -> Baseline | None:
         except ExplainedError as error:
             console.say(f"run {run.id} passed, but is not used as the baseline: {error.what}")
             continue
-        if found.figures and not document["environment"].get("only_checks"):
-            return found
-    return None
+        if not found.figures or document["environment"].get("only_checks"):
+            continue
+        then = suites().get(document["suite"])  # None: of another version
+        checks = wanted.intersection(check.id for check in then.selected()) if then else ()
+        shared = len(checks) * len(found.nodes.keys() & set(nodes))
+        if shared > most:
+            best, most = found, shared
+        if most == len(wanted) * len(nodes):
+            break
+    return best

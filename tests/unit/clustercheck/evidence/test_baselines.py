@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline, BaselineFigure, BaselineGpu
 from clustercheck.model import Figure, Subject, Verdict
 from clustercheck.result.environment import describe
+from clustercheck.running.suites import load
 from clustercheck.samples import sample, smi
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import baselines, files
@@ -44,7 +46,7 @@ def document(verdict: str = "pass", **figure: Any) -> dict[str, Any]:
     }
     return {
         "schema": "clusterctl/result/1", "run": "r1", "finished": "2026-11-20T10:00:00Z", "cluster": "c",
-        "verdict": verdict, "simulated": False, "results": [result],
+        "suite": "quick", "verdict": verdict, "simulated": False, "results": [result],
         "environment": {"nodes": {"gpu01": {"driver": "570.1", "gpus": GPUS}}},
     }  # fmt: skip
 
@@ -231,10 +233,44 @@ def kept(site: ClusterDirectory, made: dict[str, Any]) -> str:
     return run.id
 
 
+def chosen(
+    site: ClusterDirectory, named: str | None, suite: str = "quick", nodes: Sequence[str] = ("gpu01",)
+) -> Baseline | None:
+    return baselines.chosen(site, named, load(suite), nodes)
+
+
+def of_nodes(*names: str, suite: str = "quick") -> dict[str, Any]:
+    """A run of these nodes that passed."""
+    made = document()
+    nodes = dict.fromkeys(names, made["environment"]["nodes"]["gpu01"])
+    return {**made, "suite": suite, "environment": {"nodes": nodes}}
+
+
+def test_without_a_saved_one_the_last_run_counts_that_has_most_of_these_nodes_and_checks(
+    site: ClusterDirectory,
+) -> None:
+    def used(suite: str, *nodes: str) -> str | None:
+        found = chosen(site, None, suite, nodes)
+        return found.run if found else None
+
+    every = ("gpu01", "gpu02", "gpu03")
+    standard, quick = kept(site, of_nodes(*every, suite="standard")), kept(site, of_nodes(*every))
+    one = kept(site, of_nodes("gpu01"))
+    kept(site, of_nodes(*every, suite="of another version"))
+    assert used("quick", *every) == quick
+    assert used("standard", *every) == used("full", *every) == standard
+    assert used("quick", "gpu01") == one
+    assert used("standard", "gpu01") == standard
+    assert used("quick", "gpu01", "gpu02") == quick
+    assert used("quick", *every, "gpu04") == quick  # nobody measured the new one yet
+    assert used("quick", "gpu04") is None
+    assert (found := chosen(site, one, "full", every)) is not None and found.run == one
+
+
 def test_named_then_saved_then_the_last_good_run(
     site: ClusterDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert baselines.chosen(site, None) is None
+    assert chosen(site, None) is None
     first = kept(site, document())
     kept(site, document("fail"))
     kept(site, {**document(), "results": []})
@@ -243,19 +279,19 @@ def test_named_then_saved_then_the_last_good_run(
     kept(site, some)
     broken = kept(site, document())
     (site.runs / broken / files.RESULT).write_text("{")
-    assert (found := baselines.chosen(site, None)) is not None and found.run == first
+    assert (found := chosen(site, None)) is not None and found.run == first
     assert f"run {broken} passed, but is not used as the baseline: " in capsys.readouterr().err
     second = kept(site, document())
-    assert (found := baselines.chosen(site, None)) is not None and found.run == second
-    assert (found := baselines.chosen(site, first)) is not None and found.run == first
+    assert (found := chosen(site, None)) is not None and found.run == second
+    assert (found := chosen(site, first)) is not None and found.run == first
     path = baselines.save(site, replace(passing(), run="saved"))
     kept(site, document())
-    assert (found := baselines.chosen(site, None)) is not None and found.run == "saved"
-    assert (found := baselines.chosen(site, str(path))) is not None and found.run == "saved"
-    assert baselines.chosen(site, "none") is None
+    assert (found := chosen(site, None)) is not None and found.run == "saved"
+    assert (found := chosen(site, str(path))) is not None and found.run == "saved"
+    assert chosen(site, "none") is None
     for wrong, code in (("2031", "runs.unknown"), (broken, "report.changed")):
         with pytest.raises(ExplainedError) as error:
-            baselines.chosen(site, wrong)
+            chosen(site, wrong)
         assert error.value.code == code
     with pytest.raises(ExplainedError):
         baselines.save(site, incomplete())
@@ -264,7 +300,7 @@ def test_named_then_saved_then_the_last_good_run(
 def test_a_saved_baseline_that_cannot_be_looked_for_is_not_passed_over(site: ClusterDirectory) -> None:
     site.state.symlink_to(site.state.name)
     with pytest.raises(ExplainedError) as caught:
-        baselines.chosen(site, None)
+        chosen(site, None)
     assert (caught.value.code, caught.value.where) == ("baseline.unreadable", str(site.baseline_file))
 
 

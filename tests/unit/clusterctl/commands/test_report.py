@@ -12,6 +12,7 @@ import pytest
 from tests.support.validated_site import call, result, validated
 
 from clustercheck.result.document import Document
+from clustercheck.running.suites import load
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.commands import report
 from clusterctl.errors import ClusterctlError, ExplainedError
@@ -57,7 +58,7 @@ def test_a_result_that_was_changed_since_it_was_recorded_is_not_reported(site, c
     assert "report.changed" in said.err
     assert "PASS" not in said.out
     with pytest.raises(ClusterctlError, match="is not the one that was recorded"):
-        baselines.chosen(site, run.id)
+        baselines.chosen(site, run.id, load("quick"), ["gpu01"])
 
 
 def test_the_last_report_is_of_the_last_run_that_has_one(site, capsys):
@@ -77,12 +78,12 @@ def test_a_result_of_a_run_that_did_not_end_is_neither_the_last_nor_a_baseline(s
     added.path("run.json").write_text(json.dumps({**record, "summary": {"verdict": "pass"}}))
     assert call(site, "report") == 0
     assert capsys.readouterr().out.startswith("FAIL")
-    baselines.chosen(site, None)
+    baselines.chosen(site, None, load("quick"), ["gpu01"])
     assert read == []
     RunStore(site).finish(added, 0, {"verdict": "pass"})
     assert call(site, "report") == 0
     assert capsys.readouterr().out.startswith("PASS")
-    baselines.chosen(site, None)
+    baselines.chosen(site, None, load("quick"), ["gpu01"])
     assert read == [added.id]
 
 
@@ -107,9 +108,9 @@ def test_a_result_with_more_values_than_any_is_unreadable(site, capsys, values):
         assert call(site, *command) == 2
         assert "far more values" in capsys.readouterr().err
     with pytest.raises(ExplainedError, match="far more values"):
-        baselines.chosen(site, identity)
+        baselines.chosen(site, identity, load("quick"), ["gpu01"])
     with pytest.raises(ExplainedError, match="far more values"):
-        baselines.chosen(site, str(RunStore(site).get(identity).path(files.RESULT)))
+        baselines.chosen(site, str(RunStore(site).get(identity).path(files.RESULT)), load("quick"), ["gpu01"])
 
 
 def result_of_others(site, identity, member):
