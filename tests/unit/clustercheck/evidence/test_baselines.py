@@ -247,7 +247,7 @@ def of_nodes(*names: str, suite: str = "quick") -> dict[str, Any]:
 
 
 def test_without_a_saved_one_the_last_run_counts_that_has_most_of_these_nodes_and_checks(
-    site: ClusterDirectory,
+    site: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def used(suite: str, *nodes: str) -> str | None:
         found = chosen(site, None, suite, nodes)
@@ -265,6 +265,8 @@ def test_without_a_saved_one_the_last_run_counts_that_has_most_of_these_nodes_an
     assert used("quick", *every, "gpu04") == quick  # nobody measured the new one yet
     assert used("quick", "gpu04") is None
     assert (found := chosen(site, one, "full", every)) is not None and found.run == one
+    monkeypatch.setattr(baselines, "MOST_LOOKED_AT", 2)  # of many, not all are read
+    assert used("quick", *every) == one
 
 
 def test_named_then_saved_then_the_last_good_run(
