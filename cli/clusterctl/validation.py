@@ -32,6 +32,7 @@ from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import (
+    EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     ClusterctlError,
     ExplainedError,
@@ -95,8 +96,8 @@ class ValidationPlan:
 @dataclass(frozen=True)
 class ValidateResult:
     """How a validation ended: with a document and which reports of it could not be made (``unmade``, None
-    where their making was interrupted), or, where it was interrupted, with the containers that could not be
-    ended (``left``)."""
+    where their making was interrupted) or that it is not recorded; or, where it was interrupted, with the
+    containers that could not be ended (``left``)."""
 
     exit_code: int
     document: Document | None = None
@@ -148,17 +149,28 @@ def make_plan(request: ValidateRequest) -> ValidationPlan:
 def validate(
     plan: ValidationPlan, *, progress: ValidationProgress, connect: Connect = over_ssh
 ) -> ValidateResult:
-    """Judge the nodes of a plan as a run that is kept, with its reports. Ctrl-C ends it without a verdict."""
+    """Judge the nodes of a plan as a run that is kept, with its reports. Ctrl-C ends it without a verdict.
+
+    A verdict that cannot be written, as on a full disk, is returned, and no pass: jobs may have taken hours.
+    """
     store = anchored_store(plan.inventory)
     with mutex.held(plan.directory, "validate"):
         run = store.create("validate", plan.request.arguments)
+        document = None
         try:
             with store.finished_on_error(run):
                 document = _judge(plan, run, progress, connect)
+                replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
+                document = replace(document, raw={})  # written: the reports need the room
                 files.write_result(run, document)
             run = store.finish(run, document.exit_code, summary_of(document))
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
+        except ClusterctlError as error:
+            if document is None:
+                raise
+            why = f"this verdict is not recorded: {error.what} ({error.where})"
+            return ValidateResult(document.exit_code or EXIT_INCOMPLETE, document, unmade=[why])
         document = replace(document, chain_head=chain.head_of(run.directory))
         unmade = None
         with contextlib.suppress(KeyboardInterrupt):  # the verdict stands, and reports can be made again
@@ -196,12 +208,11 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
             for node in nodes.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
     environment = {
         **document.environment,
         **locked_environment(plan.inventory, lock, document.environment, run.id),
     }
-    return replace(document, environment=environment, raw={})  # written: the reports need the room
+    return replace(document, environment=environment)
 
 
 def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:

@@ -36,14 +36,20 @@ def held(cluster: ClusterDirectory, what: str) -> Iterator[None]:
             "pid": os.getpid(),
             "since": now(),
         }
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
+        _note(descriptor, (json.dumps(holder) + "\n").encode())
         try:
             yield
         finally:
-            os.ftruncate(descriptor, 0)
+            _note(descriptor, b"")
     finally:
         os.close(descriptor)
+
+
+def _note(descriptor: int, holder: bytes) -> None:
+    """Say who holds it, as far as a full disk takes that: the lock is the kernel's."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder, 0)
 
 
 def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:

@@ -77,13 +77,13 @@ def write_reports(run: Run, document: Document) -> list[str]:
 
     Each by itself: what a node says, which no report was made for, ends neither the others nor the verdict.
     """
-    failed = []
+    failed: list[str] = []
     with gc_paused():
         for name, renderer in REPORTS.values():
             try:
                 replace_file(run.path(name), renderer(document), MODE)
-            except ClusterctlError:
-                raise  # nothing can be written there
+            except ClusterctlError as error:  # nothing can be written there
+                return [*failed, error.what]
             except Exception as error:  # noqa: BLE001 - the other reports are made all the same
                 failed.append(f"{name}: {_explain_unmade(error)}")
     return failed

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +40,26 @@ class EventLog:
         self._lock = threading.Lock()
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Append one event with its time.
+        """Append one event with its time; a full disk takes none, and without them a verdict stands, too.
 
-        Raises ClusterctlError (``cluster.state-not-writable``).
+        Raises ClusterctlError (``cluster.state-not-writable``) where that is the start of a container.
         """
         line = json.dumps({"at": now(), **event}, default=str) + "\n"
-        with self._lock, state_access(self._path):
-            append_whole(self._descriptor, line.encode())
-            if event.get("type") in DURABLE:
-                os.fsync(self._descriptor)
+        kind = event.get("type")
+        with self._lock:
+            try:
+                with state_access(self._path):
+                    append_whole(self._descriptor, line.encode())
+                    if kind in DURABLE:
+                        os.fsync(self._descriptor)
+            except ClusterctlError:
+                if kind == "job_started":
+                    raise
 
     def close(self) -> None:
         """Flush to the disk and let go."""
-        os.fsync(self._descriptor)
+        with suppress(OSError):
+            os.fsync(self._descriptor)
         os.close(self._descriptor)
 
 

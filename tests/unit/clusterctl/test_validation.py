@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,24 @@ def test_a_cluster_that_fails_is_exit_code_1(cluster: ClusterDirectory) -> None:
     assert result.document is not None
     assert (result.exit_code, result.document.verdict) == (1, "fail")
     assert RunStore(cluster).get("last").exit_code == 1
+
+
+@pytest.mark.parametrize(("failing", "code"), [(False, 3), (True, 1)])
+def test_a_verdict_that_cannot_be_written_is_shown_and_no_pass(
+    cluster: ClusterDirectory, failing: bool, code: int
+) -> None:
+    @contextlib.contextmanager
+    def connect(_plan: Any, run: str, _ended: Any) -> Iterator[NodeConnections]:
+        fail = ("gpu02", RankState.FAILED) if failing else None
+        yield NodeConnections(FakeTransport(records()), FakeLauncher(fail=lambda _spec: fail), list)
+        shutil.rmtree(cluster.runs / run)
+
+    result = validated(cluster, connect)
+    assert result.document is not None
+    assert (result.exit_code, result.document.verdict) == (code, "fail" if failing else "pass")
+    assert result.page is None
+    (why,) = result.unmade or ()
+    assert why.startswith("this verdict is not recorded: run.json cannot be written")
 
 
 @pytest.mark.parametrize(("aborted", "left"), [(["gpu02"], 0), ([], 1)])

@@ -13,6 +13,7 @@ from clustercheck.model import Coverage
 from clustercheck.result.document import Document
 from clustercheck.running import session
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError
 from clusterctl.report import files
 from clusterctl.runs.events import read_events
 from clusterctl.runs.store import RunStore
@@ -109,6 +110,16 @@ class TestValidate:
         assert "interrupted" not in said.err
         written = {path.name for path in RunStore(site).get("last").directory.iterdir()}
         assert written > {"junit.xml", "report.md", "metrics.prom"} and "report.html" not in written
+
+    def test_a_disk_that_takes_no_report_changes_no_verdict(self, site, monkeypatch, capsys):
+        def full(_document):
+            raise ClusterctlError("report.html cannot be written: No space left", code="x")
+
+        monkeypatch.setitem(files.REPORTS, "html", ("report.html", full))
+        assert call(site, "validate") == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("PASS")
+        assert "report.html cannot be written" in said.err
 
     @pytest.mark.parametrize(
         ("wrong", "code"),

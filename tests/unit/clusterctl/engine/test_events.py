@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -191,4 +192,18 @@ def test_a_second_operator_is_told_who_what_and_since_when(tmp_path):
     assert f"running apply on this cluster since {holder['since']}" in refused.value.what
     assert str(holder["pid"]) in refused.value.hint
     with mutex.held(cluster, "apply"):
+        pass
+
+
+def test_a_disk_that_does_not_take_the_holders_name_keeps_nobody_from_working(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cluster = ClusterDirectory(tmp_path)
+    monkeypatch.setattr("os.pwrite", full)
+    with (
+        mutex.held(cluster, "apply"),
+        pytest.raises(ClusterctlError, match="another process"),
+        mutex.held(cluster, "apply"),
+    ):
         pass

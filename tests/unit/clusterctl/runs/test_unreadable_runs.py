@@ -199,6 +199,17 @@ def test_an_event_of_which_a_full_disk_took_a_part_takes_no_later_one_with_it(
     assert [line["host" if kind == "apply" else "node"] for line in read_events(path)] == ["gpu02"]
 
 
+def test_only_the_start_of_a_container_must_be_on_the_disk(store: RunStore) -> None:
+    log = EventLog(path := store.create("validate", []).journal)
+    with pytest.MonkeyPatch.context() as patch:
+        leave_room(patch, 30)
+        log.write({"type": "verdict"})
+        with pytest.raises(ClusterctlError, match="No space left"):
+            log.write({"type": "job_started"})
+    log.close()
+    assert path.read_bytes() == b""
+
+
 def test_events_of_containers_that_name_none_are_passed_over(store: RunStore) -> None:
     log = EventLog(path := store.create("validate", []).journal)
     for event in (
