@@ -17,6 +17,7 @@ from types import FrameType
 from clusterctl.cluster.captured import limit_memory
 from clusterctl.engine.bounded_log import MAX_LOG_BYTES, BoundedLog
 from clusterctl.runs.events import MAX_EVENT_BYTES
+from clusterctl.signals import Interruption, caught_signals
 
 POLL_S = 0.2
 # After a signal the next, stronger one follows when the child has not gone by then.
@@ -27,7 +28,6 @@ DRAIN_S = 5.0
 MEMORY_LIMIT_BYTES = 4 << 30
 # Beyond what `event_reading` takes: the rest of such a line is read and dropped.
 MAX_LINE_BYTES = MAX_EVENT_BYTES
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,6 @@ class Ended:
     interrupted: bool
     timed_out: bool
     duration_s: float
-
-
-@dataclass
-class Interruption:
-    """Set by a signal handler; read by the loop."""
-
-    signal: int | None = None
-
-
-@contextlib.contextmanager
-def caught_signals() -> Iterator[Interruption]:
-    """Within the block SIGINT, SIGTERM and SIGHUP are noted instead of raised. Main thread only."""
-    caught = Interruption()
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        caught.signal = number
-
-    before = {number: signal.signal(number, note) for number in SIGNALS}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from clusterctl.cluster.state_reading import MAX_BYTES, MAX_TEXT, parse_json
 from clusterctl.cluster.trust import require_trusted_runs
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 from clusterctl.runs import chain
+from clusterctl.signals import caught_signals
 
 RUN_FILE = chain.RUN_FILE
 JOURNAL = chain.JOURNAL
@@ -190,10 +192,16 @@ class RunStore:
         return changed
 
     def _record(self, run: Run) -> None:
-        _save(run)
-        missed = self._not_linked() if chain.cut_torn_line(self._cluster) else []
-        for identity in (*(one for one in missed if one != run.id), run.id):
-            self._on_link(chain.append(self._cluster, identity))
+        # Who presses Ctrl-C twice does it here: a record without its link looks like one that was added.
+        with caught_signals() as caught:
+            _save(run)
+            missed = self._not_linked() if chain.cut_torn_line(self._cluster) else []
+            ended = (*(one for one in missed if one != run.id), run.id)
+            links = [chain.append(self._cluster, identity) for identity in ended]
+        for link in links:
+            self._on_link(link)
+        if caught.signal is not None:
+            signal.raise_signal(caught.signal)
 
     def _not_linked(self) -> Sequence[str]:
         """Runs that ended since the last link and are in none: whose link is incomplete."""

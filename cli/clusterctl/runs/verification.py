@@ -12,14 +12,14 @@ from clustercheck.parse.plain_text import one_line, shortened
 from clusterctl.cluster.bounded_file import UnusableFileError, describe_unusable
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs import chain
-from clusterctl.runs.chain import EVIDENCE, RESULT, START, ChainLink
+from clusterctl.runs.chain import EVIDENCE, RESULT, RUN_FILE, START, ChainLink
 from clusterctl.runs.store import RunStore, seconds_after
 
 # Written before a run's first link, and never again.
 FINAL = (RESULT, EVIDENCE)
 UNRECORDED = (
-    "{} of run {} is in no link: the run is ending just now, or was added, or clusterctl was killed there "
-    "(then move the run's directory away)"
+    "{} of run {} is in no link: the run is ending just now, or was added, or clusterctl was killed or its "
+    "disk was full as it ended (then move the run's directory away)"
 )
 
 
@@ -92,7 +92,7 @@ def _not_linked(directory: ClusterDirectory, links: list[ChainLink]) -> tuple[li
         if -math.inf < seconds_after(run, first.at) <= 0 and run.id < first.run:
             older.append(run.id)
         else:
-            problems.append(f"run {run.id} is not in the chain, and does not say that it ended before")
+            problems.append(UNRECORDED.format(RUN_FILE, run.id))
     # Whatever the others say of themselves, or if they say nothing: only a run that ends has these.
     for path in sorted(directory.runs.iterdir()) if directory.runs.is_dir() else ():
         has = [name for name in FINAL if path.name not in linked and os.path.lexists(path / name)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.full_disk import leave_room
@@ -20,7 +22,7 @@ from clusterctl.runs.store import RunStore
 from clusterctl.runs.syslog import send_head
 from clusterctl.runs.verification import UNRECORDED, verify
 
-NOT_LINKED = "run {} is not in the chain, and does not say that it ended before"
+NOT_LINKED = UNRECORDED.replace("{}", "run.json", 1)
 
 
 @pytest.fixture
@@ -244,6 +246,26 @@ def test_a_link_of_which_a_full_disk_took_a_part_has_no_head_and_its_run_is_reco
     assert [link.run for link in links] == [unrecorded.id, later.id]
     assert [link.head for link in links] == heads
     assert verify(cluster).good
+
+
+def test_a_second_interrupt_waits_until_the_run_that_ends_is_in_the_chain(
+    cluster: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, heads = chain.append, []
+
+    def interrupted(*arguments: Any) -> chain.ChainLink:
+        signal.raise_signal(signal.SIGINT)
+        return append(*arguments)
+
+    monkeypatch.setattr(chain, "append", interrupted)
+    store = RunStore(cluster, on_link=lambda link: heads.append(link.run))
+    run = store.create("apply", [])
+    with pytest.raises(KeyboardInterrupt), store.finished_on_error(run):
+        raise RuntimeError("the first")
+    assert heads == [run.id]
+    assert verify(cluster).good
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_link_that_lacks_only_its_newline_is_one(cluster: ClusterDirectory) -> None:
