@@ -6,9 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +19,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import Endpoint, endpoint
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import HostKey, PinnedKeys
+from clusterctl.cluster.login_gates import LoginGates
 from clusterctl.cluster.reach import (
     KEY_FAMILIES,
     Deadline,
@@ -41,8 +40,6 @@ UNPINNED = "unpinned"
 CHANGED = "key-changed"
 NOT_TRIED = "password not tried"
 PARALLEL_HOSTS = 32
-# sshd starts to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
-PARALLEL_HOSTS_PER_JUMP = 8
 LIMIT_S = 15.0
 AGENT_TIMEOUT_S = 5.0
 
@@ -126,11 +123,7 @@ def scan(
     A host whose key is not pinned is asked for its keys, and for nothing else.
     """
     agent_keys = _agent_keys()
-    gates: defaultdict[str, threading.Semaphore] = defaultdict(
-        lambda: threading.BoundedSemaphore(PARALLEL_HOSTS_PER_JUMP)
-    )
-
-    lock, trial = threading.Lock(), PasswordTrial()
+    gates, trial = LoginGates(), PasswordTrial()
 
     def look(host: Host) -> Reached:
         found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
@@ -144,10 +137,8 @@ def scan(
         found = replace(
             found, address=way.address, port=way.port, user=way.user, lookup=way.lookup, jump=way.jump
         )
-        with lock:
-            gate = gates[way.jump] if way.jump else nullcontext()
         queued = time.monotonic()
-        with gate:
+        with gates.gate(way):
             deadline.extend(time.monotonic() - queued)
             return _reach(_Look(directory, way, agent_keys, passwords or Passwords(), deadline, trial), found)
 

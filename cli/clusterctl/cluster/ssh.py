@@ -23,15 +23,17 @@ from typing import Self
 
 from pydantic import SecretStr
 
+from clustercheck.launch.bounded import in_turn
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster import askpass
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.endpoint import inventory_arguments
+from clusterctl.cluster.endpoint import endpoint, inventory_arguments
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.cluster.login_gates import PARALLEL_DIRECT_LOGINS, PARALLEL_LOGINS_PER_JUMP, LoginGates
 from clusterctl.cluster.ssh_failures import LOST, REFUSED_BY_SUDO, reason
 from clusterctl.cluster.ssh_options import ALONE, CLOSED, as_words
 from clusterctl.cluster.sudo_password import PasswordTrial
@@ -44,8 +46,6 @@ LOGIN_S = 40.0
 PERSIST_S = 60
 KILL_AFTER_S = 5.0
 LOCAL_MARGIN_S = 15.0
-# sshd starts to drop unauthenticated connections at 10 (MaxStartups): a jump host sees all of ours.
-PARALLEL_LOGINS = 8
 START = "@@clusterctl-start@@"
 ASK = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
@@ -94,9 +94,9 @@ class OpenSshTransport:
         self._temporary = contextlib.ExitStack()
         sockets = tempfile.TemporaryDirectory(prefix="cctl-", dir="/tmp", ignore_cleanup_errors=True)
         self._sockets = Path(self._temporary.enter_context(sockets))
-        self._logins = threading.BoundedSemaphore(PARALLEL_LOGINS)
+        self._logins = LoginGates()
         self._locks = {name: threading.Lock() for name in self._hosts}
-        self._connected: set[str] = set()
+        self._connected: dict[str, float] = {}  # when each was last used
         self._trial = PasswordTrial()
         self._environment = {**os.environ, **self._askpass()}
 
@@ -171,6 +171,8 @@ class OpenSshTransport:
             raise NodeUnreachableError(node, f"sudo refuses us: {one_line(refused[1])}")
         if become is not None:
             self._trial.take(node)
+        if node in self._connected:
+            self._connected[node] = time.monotonic()
         return Completed(done.returncode, done.stdout, stderr, taken)
 
     def forwarding(self, node: str, name: str, port: int) -> subprocess.Popen[bytes]:
@@ -204,7 +206,7 @@ class OpenSshTransport:
     def close(self) -> None:
         """End every shared connection and remove its socket."""
         connected = [self._hosts[name] for name in sorted(self._connected)]
-        parallel_map(self._disconnect, connected, limit=PARALLEL_LOGINS)
+        parallel_map(self._disconnect, connected, limit=PARALLEL_LOGINS_PER_JUMP)
         self._temporary.close()
 
     def _host(self, node: str) -> Host:
@@ -215,10 +217,15 @@ class OpenSshTransport:
     def _connect(self, host: Host) -> None:
         """Log in once a host; later commands share the connection."""
         with self._locks[host.name]:
-            if host.name in self._connected:
+            used_at = self._connected.get(host.name)
+            # One that is idle for PERSIST_S ends: each command would then log in by itself, at no gate.
+            if used_at is not None and (
+                time.monotonic() - used_at < PERSIST_S / 2 or self._control(host, "check") in (0, None)
+            ):
                 return
+            self._connected.pop(host.name, None)
             # A background master keeps its standard error open: a file, or we would wait for it for ever.
-            with self._logins, tempfile.TemporaryFile("w+") as output:
+            with self._turn_to_log_in(host), tempfile.TemporaryFile("w+") as output:
                 command = ["ssh", *self._options(host, master=True), "-f", "-N", "--", host.address]
                 try:
                     code = subprocess.run(
@@ -236,10 +243,18 @@ class OpenSshTransport:
                 if code != 0:
                     output.seek(0)
                     raise NodeUnreachableError(host.name, self.reason(output.read(), host.name))
-            self._connected.add(host.name)
+            self._connected[host.name] = time.monotonic()
+
+    def _turn_to_log_in(self, host: Host) -> contextlib.AbstractContextManager[None]:
+        if len(self._hosts) <= PARALLEL_LOGINS_PER_JUMP:
+            return contextlib.nullcontext()
+        way = None
+        with contextlib.suppress(ClusterctlError):  # ssh itself says what is wrong
+            way = endpoint(host, CONNECT_S)
+        return in_turn(self._logins.gate(way))
 
     def _disconnect(self, host: Host) -> None:
-        self._connected.discard(host.name)
+        self._connected.pop(host.name, None)
         self._control(host, "exit")
 
     def _is_connected(self, host: Host) -> bool:
@@ -286,7 +301,7 @@ class OpenSshTransport:
         socket_path = self._sockets / "password"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(socket_path))
-        listener.listen(PARALLEL_LOGINS)
+        listener.listen(PARALLEL_DIRECT_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
         answer = shlex.join(python_command("-IS", "-c", ASK, str(socket_path)))
         program = self._temporary.enter_context(askpass.program(answer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from clustercheck.launch.bounded import in_turn
 from clustercheck.launch.transport import NodeUnreachableError
 
 # So many hosts say that it is wrong before it is tried on no other, or that it is right before all are asked
@@ -35,7 +36,7 @@ class PasswordTrial:
         """
         if node in self._took or (self._is_right and node not in self._refusals):
             return  # also while another host hangs in its own trial
-        with self._asking:
+        with in_turn(self._asking):
             if node in self._refusals:
                 raise PasswordRefusedError(node, self._refusals[node], is_wrong=self.is_wrong)
             if node in self._took or self._is_right:

@@ -14,6 +14,7 @@ from clusterctl.cluster.controller_files import require_trusted_files
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import endpoint
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.login_gates import PARALLEL_LOGINS_PER_JUMP
 from clusterctl.cluster.opened import opened
 from clusterctl.engine.handover import remove_leftovers
 from clusterctl.engine.journal import Journal
@@ -93,12 +94,10 @@ def everyone(named: Path | None) -> Selection:
 
 def logins_at_once(hosts: Sequence[Host]) -> int:
     """How many hosts Ansible may log in to at once: few through a jump host, whose sshd sees them all."""
-    from clusterctl.cluster.scan import PARALLEL_HOSTS_PER_JUMP  # noqa: PLC0415 - imports paramiko
-
-    if len(hosts) <= PARALLEL_HOSTS_PER_JUMP:
+    if len(hosts) <= PARALLEL_LOGINS_PER_JUMP:
         return MAX_FORKS
     jumps = any(endpoint(host, connect_timeout_s=10).jump for host in hosts)
-    return PARALLEL_HOSTS_PER_JUMP if jumps else MAX_FORKS
+    return PARALLEL_LOGINS_PER_JUMP if jumps else MAX_FORKS
 
 
 def sweep(store: RunStore, directory: ClusterDirectory) -> None:

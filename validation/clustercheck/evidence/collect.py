@@ -49,7 +49,7 @@ def collect(
     """Evidence of every node named, in their order; one that does not answer says why.
 
     ``options`` are the probe's (see probe/program.py), ``options_of`` what is another on a node.
-    Takes at most limit_s + 10 s for each ``parallel`` nodes.
+    Takes at most limit_s + 10 s for each ``parallel`` nodes, and what their logins wait for others'.
     """
     names, source = list(nodes), shipment("probe")
     argvs = {

@@ -17,7 +17,7 @@ import pytest
 
 from clustercheck.evidence.collect import MAX_OBJECTS, evidence_of, read_output
 from clustercheck.evidence.shipment import shipment, sources
-from clustercheck.launch.bounded import CallEnd, run_all
+from clustercheck.launch.bounded import CallEnd, in_turn, run_all
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clustercheck.parse.kernel_log import parse_kernel_log
 from clustercheck.probe import name_service, registry
@@ -242,6 +242,45 @@ def test_calls_are_bounded_in_number_and_in_time() -> None:
     assert isinstance(ended["3"].error, LookupError) and ended["4"].value == "4"
     (late,) = run_all({"x": lambda: time.sleep(3)}, limit_s=0.05)
     assert late.late
+
+
+def test_the_time_of_a_call_begins_with_its_turn() -> None:
+    gate, held, released = threading.Lock(), threading.Event(), threading.Event()
+
+    def hang() -> str:
+        with in_turn(gate):
+            held.set()
+            released.wait()
+        return "too late"
+
+    def wait_for_it() -> str:
+        held.wait()
+        with in_turn(gate):
+            return "its own time"
+
+    calls = {"hangs": hang, "waits": wait_for_it, "hangs later": released.wait}
+    ends = run_all(calls, limit_s=0.3, parallel=2)
+    assert [next(ends), next(ends)] == [CallEnd("hangs", late=True), CallEnd("hangs later", late=True)]
+    released.set()
+    assert list(ends) == [CallEnd("waits", value="its own time")]
+
+
+def test_a_call_that_hangs_after_its_turn_is_late() -> None:
+    gate, held, released = threading.Lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with in_turn(gate):
+            held.set()
+
+    def hang() -> None:
+        held.wait()
+        with in_turn(gate):
+            released.wait()
+
+    assert sorted(e.name for e in run_all({"holds": hold, "hangs": hang}, limit_s=0.05) if e.late) == [
+        "hangs"
+    ]
+    released.set()
 
 
 def test_what_cannot_be_told_is_unknown_and_what_is_not_there_is_not_busy(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import endpoint
 from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.login_gates import PARALLEL_LOGINS_PER_JUMP
 from clusterctl.cluster.ssh import OpenSshTransport, reason, remote_command
 from clusterctl.cluster.sudo_password import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
@@ -119,6 +120,16 @@ def test_one_login_a_host_and_keys_always_checked(transport, ssh):
         assert "BatchMode=yes" in options
 
 
+def test_a_connection_that_ended_while_it_was_idle_is_made_again_by_one_login(transport, ssh, monkeypatch):
+    monkeypatch.setattr("clusterctl.cluster.ssh.PERSIST_S", 0)
+    for _ in range(2):
+        transport.run("gpu01", ["true"], timeout_s=10)
+    assert sum("-f" in call for call in calls(ssh)) == 1
+    (ssh / "ssh").write_text(SSH.replace("-f|-O) exit 0", "-O) exit 255;; -f) exit 0"))
+    transport.run("gpu01", ["true"], timeout_s=10)
+    assert sum("-f" in call for call in calls(ssh)) == 2
+
+
 def test_the_inventorys_connection_variables_reach_ssh_but_cannot_switch_keys_off(ssh, tmp_path):
     node = host(
         ansible_port=2222,
@@ -203,6 +214,34 @@ def test_commands_that_wait_keep_no_other_from_running(transport, tmp_path):
         os.close(holding)
         assert {wait.result().exit_code for wait in waits} == {0}
     os.close(reading)
+
+
+def test_a_jump_host_that_stalls_delays_none_that_is_not_behind_it(ssh, tmp_path):
+    begun, held = ssh / "begun", ssh / "held"
+    for fifo in (begun, held):
+        os.mkfifo(fifo)
+    behind = [host(f"gpu0{number}") for number in range(9)]
+    direct = Host("gpu10", "198.51.100.1", 22, "ops", ("gpu_nodes",), {})
+    stalling = """for word; do case "$word" in
+  -G) case "$*" in *192.0.2.7) echo proxyjump bastion;; esac; exit 0;;
+  -f) case "$*" in *192.0.2.7) echo >"$here/begun"; read line <"$here/held";; esac; exit 0;;
+esac; done
+"""
+    (ssh / "ssh").write_text(SSH.replace("for word; do case", f"{stalling}for word; do case", 1))
+    reading, holding = os.open(begun, os.O_RDWR), os.open(held, os.O_RDWR)
+    with (
+        OpenSshTransport(ClusterDirectory(tmp_path), [*behind, direct]) as transport,
+        ThreadPoolExecutor(9) as pool,
+    ):
+        delayed = [pool.submit(transport.run, each.name, ["true"], timeout_s=10) for each in behind]
+        for _ in range(PARALLEL_LOGINS_PER_JUMP):
+            os.read(reading, 1)
+        assert transport.run("gpu10", ["true"], timeout_s=10).exit_code == 0
+        assert not any(one.done() for one in delayed)
+        os.write(holding, b"\n" * len(delayed))
+        assert {one.result().exit_code for one in delayed} == {0}
+    os.close(reading)
+    os.close(holding)
 
 
 def test_sockets_are_ours_alone_and_gone_at_the_end(ssh, tmp_path):
