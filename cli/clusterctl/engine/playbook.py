@@ -94,8 +94,16 @@ class PlaybookRequest:
 
     @property
     def limit_file(self) -> Path:
-        """Which hosts, one a line: names of thousands are too long for one argument (128 KiB)."""
-        return self.run_directory / "limit.txt"
+        """Which hosts, one a line: names of thousands are too long for one argument (128 KiB).
+
+        Ansible divides its path at spaces, commas and colons, which a cluster directory may have.
+        """
+        return self.connections / "limit.txt"
+
+    @property
+    def connections(self) -> Path:
+        """Where connections to hosts of this cluster are kept open."""
+        return connections_of(self.inventory.parent.resolve())
 
 
 @dataclass(frozen=True)
@@ -235,7 +243,7 @@ def _variables(request: PlaybookRequest) -> list[bytes]:
     ssh = {
         "ansible_ssh_args": _ssh_args(request),
         "ansible_ssh_password_mechanism": "ssh_askpass",
-        "ansible_control_path_dir": str(connections_of(request.inventory.parent.resolve())),
+        "ansible_control_path_dir": str(request.connections),
         "ansible_control_path": "",
     }
     variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, **ssh}

@@ -8,7 +8,7 @@ from typing import Any
 from clustercheck.checks import nccl_tests, rdma_write
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import nccl, seeding
-from clustercheck.checks.support.counters import Counters, growth_over_jobs
+from clustercheck.checks.support.counters import SATURATED, Counters, growth_over_jobs
 from clustercheck.checks.support.load import infiniband_load
 from clustercheck.checks.support.rdma import edit_port, lose_adapter, name_of, unread, without_adapter
 from clustercheck.evidence.cluster import Evidence
@@ -72,7 +72,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because, count, most = max(wrong, key=lambda each: each[1] / max(each[2], 1))
         told = "; ".join([because, *(answer for answer, *_ in wrong if answer != because)][:4])
         return failed(told, count, most, unit="errors", source=SOURCE, evidence=more)
-    growth.require_told({(where, name) for where, port in ports.items() for name in _needed(port)})
+    needed = {(where, name) for where, port in ports.items() for name in _needed(port)}
+    growth.require_told(needed | {key for key, why in growth.untold.items() if why == SATURATED})
     return passed("no counter above its threshold", "none", source=SOURCE, evidence=more)
 
 
@@ -168,6 +169,15 @@ CHECK = Check(
         SeededFault(
             "stopped-counting",
             _before("gpu01", 0, "symbol_error", "65535"),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        SeededFault(
+            "saturated-within-the-limit",
+            seeding.chain(
+                _before("gpu01", 0, "local_link_integrity_errors", "6"),
+                _counts("gpu01", 0, "local_link_integrity_errors", "15"),
+            ),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),

@@ -86,7 +86,8 @@ class SmiLog:
 def without_processes(text: str) -> str:
     """The XML without its lists of programs: users choose their names, which may be no UTF-8 and no XML."""
     for each in _OF_PROCESSES:
-        text = re.sub(rf"<{each}>.*?</{each}>", "", text, flags=re.DOTALL)
+        whole, *parts = text.split(f"<{each}>")
+        text = whole + "".join(part.partition(f"</{each}>")[2] for part in parts)
     return text
 
 

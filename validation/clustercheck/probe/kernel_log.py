@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # A program that crashes brings a line for each multiprocessor of each GPU.
 LAST_OF_KIND = 5
-MOST_KINDS = 200
+MOST_KINDS = 1000
 KEEP_LINES = 500  # of those that are many on plain machines
 # What stands before a message: dmesg's time, or the journal's with host and kernel, and the thread's number.
 # Messages are matched at their beginning alone, as further behind the kernel repeats names that users choose:
@@ -27,8 +27,9 @@ XID_LINES = re.compile(rf"{BEFORE}(?:{_XID_AT}|nvidia-nvswitch\d*: SXid)")
 # With MIG the driver names the instances after the address: "(PCI:0000:41:00 GPU-I:05 GPU-CI:00)".
 XID = BEFORE + r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: [A-Z][A-Z-]{0,15}:\d{1,5}){0,4}\): (\d{1,4})"
 SXID = BEFORE + r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})"
-# Of some codes a message says itself how bad it is; before it may stand a program's name, which users choose.
+# How bad it is, by the message's last such word: before it may stand a program's name, which users choose.
 SEVERITY = r"\b(Fatal|Non-?fatal)\b"
+BY_SEVERITY = frozenset(map(str, range(144, 151)))  # Xids of NVLink 5
 _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _AER = rf"(?:[\w.-]{{1,32}} )?{_AT}: (?:AER: )?PCIe Bus Error: severity="
 # Faults without a number, in the driver's words and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
@@ -47,8 +48,8 @@ MANY = {
     PEERMEM: r"(nvidia-peermem) \w+:\d+ ERROR",
 }
 GRAVE_LINES, MANY_LINES = (re.compile(f"{BEFORE}(?:{'|'.join(each.values())})") for each in (GRAVE, MANY))
-# What a line's kind is known by: which of these it is, and the groups in it (device, code, severity).
-_KINDS = (*(re.compile(rf"{each}\b(?:.*{SEVERITY})?") for each in (XID, SXID)), XID_LINES, GRAVE_LINES)
+# What a line's kind is known by: which of these it is, and the groups in it (device, code).
+_KINDS = (re.compile(XID), re.compile(SXID), XID_LINES, GRAVE_LINES)
 # What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
 BOOT_LINES = 20
@@ -96,9 +97,12 @@ class Sifted:
 
 
 def _kind(line: str) -> tuple[object, ...]:
+    """By which messages are alike; an error of NVLink or NVSwitch also by its severity."""
     for number, pattern in enumerate(_KINDS):
         if match := pattern.match(line):
-            return (number, *match.groups())
+            of_links = pattern.pattern == SXID or match[match.lastindex or 0] in BY_SEVERITY
+            said = re.findall(SEVERITY, line[match.end() :])[-1:] if of_links else []
+            return (number, *match.groups(), *said)
     return ()
 
 

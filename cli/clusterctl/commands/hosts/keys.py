@@ -163,7 +163,11 @@ def _confirm_pins(asked: Sequence[Proposal], *, yes: bool) -> bool:
 
     for line in hosts_table.fingerprint_lines(asked):
         console.say(f"  {line}")
-    console.say("Compare them with the hosts' consoles: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+    kinds = {
+        kind for one in asked for key in one.keys for kind in ("ed25519", "ecdsa", "rsa") if kind in key.type
+    }
+    files = " or ".join(f"/etc/ssh/ssh_host_{kind}_key.pub" for kind in sorted(kinds))
+    console.say(f"Compare them with the hosts' consoles: ssh-keygen -lf {files}")
     return agreed(f"Trust and pin these keys of {counted(len(asked), 'host')}?", yes=yes)
 
 

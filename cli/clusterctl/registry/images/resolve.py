@@ -142,16 +142,16 @@ def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
 def named_manifests(registry: Registry, repository: str, digest: str) -> set[str]:
     """The digests of what ``closure`` gives, of manifests that the registry has lost, too.
 
-    Within DESCRIBE_S. Raises as ``closure`` does.
+    Within DESCRIBE_S. Raises as ``closure`` does, also where the image itself is not there.
     """
     named: set[str] = set()
 
-    def look(repository: str, digest: str) -> Manifest | None:
-        named.add(digest)
+    def look(repository: str, one: str) -> Manifest | None:
+        named.add(one)
         try:
-            return registry.manifest(repository, digest)
+            return registry.manifest(repository, one)
         except RegistryError as error:
-            if error.code == "images.not-found":
+            if error.code == "images.not-found" and one != digest:
                 return None
             raise
 

@@ -487,6 +487,14 @@ def test_two_clusters_share_no_connection_and_the_playbooks_of_one_do(tmp_path: 
     assert first.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_cluster_directory_may_have_letters_at_which_ansible_divides_a_limit(tmp_path: Path) -> None:
+    site = tmp_path / "my cluster,a:1"
+    site.mkdir()
+    (site / "hosts.yml").write_text("all: {hosts: {gpu01: {ansible_connection: local}}}\n")
+    outcome, _ = run(request(site, "- ansible.builtin.ping:\n", ("gpu01",)))
+    assert outcome.states == {"gpu01": HostState.GOOD}
+
+
 def test_a_playbook_is_for_thousands_of_hosts_with_long_names(site: Path) -> None:
     """All in one argument, they are longer than the kernel takes."""
     long = tuple(f"gpu{number:04d}.{'x' * 60}.{'y' * 60}.example" for number in range(1200))

@@ -151,6 +151,10 @@ def test_of_each_device_and_code_the_last_lines_are_kept_whatever_others_bring()
         *nonfatal[-LAST_OF_KIND:], *crashed[-LAST_OF_KIND:], *[POWER] * LAST_OF_KIND,
     ]  # fmt: skip
     assert (log.omitted, log.dropped) == (4 + 895 + 4, 0)
+    named = [line(GPU, 13, f"pid=7, name={name}, x") for name in ("Fatal", "Nonfatal", "a") * LAST_OF_KIND]
+    log = Sifted()
+    log.read(BytesIO("\n".join(named).encode()))
+    assert len(log.kept) == LAST_OF_KIND, "a program's name makes no kind"
     read = [parse_line(one) for one in (fatal, nonfatal[0])]
     assert [one and is_fault(one) for one in read] == [True, False]
 

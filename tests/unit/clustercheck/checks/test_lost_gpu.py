@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import require_all_listed
 from clustercheck.model import Scope, Verdict
-from clustercheck.parse.nvidia_smi import parse_smi
+from clustercheck.parse.nvidia_smi import parse_smi, without_processes
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample, smi
 
@@ -115,6 +116,16 @@ def test_the_name_of_a_program_hides_nothing_of_the_gpus(name: str) -> None:
 
     results = evaluate(BY_ID["gpu-ecc"], seeding.edit("gpu01", change)(wrong))
     assert [one.verdict for one in results] == [Verdict.FAIL, *[Verdict.PASS] * 7]
+
+
+def test_lists_of_programs_without_an_end_are_read_in_time_in_proportion_to_their_length() -> None:
+    def seconds(count: int) -> float:
+        began = time.process_time()
+        without_processes("<processes>" * count)
+        return time.process_time() - began
+
+    short = min(seconds(20_000) for _ in range(3))
+    assert min(seconds(200_000) for _ in range(3)) < 50 * short + 0.05
 
 
 def test_whole_output_with_an_error_is_not_read_where_no_gpu_is_lost() -> None:

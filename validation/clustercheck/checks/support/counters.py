@@ -11,6 +11,7 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 # Where something is counted, and its name: ("link 3", "replay errors").
 Key = tuple[str, str]
+SATURATED = "it was saturated during the jobs"
 
 
 @dataclass(frozen=True)
@@ -106,5 +107,5 @@ def _compare(
         else:
             grew[key] = last - first
             if grew[key] and last == widest.get(key[1]):
-                untold[key] = "it was saturated during the jobs"
+                untold[key] = SATURATED
     return dict(sorted((key, count) for key, count in grew.items() if count)), untold

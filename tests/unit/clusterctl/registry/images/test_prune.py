@@ -43,6 +43,18 @@ def test_a_locked_image_that_lost_a_manifest_keeps_its_others(lost: str) -> None
     assert (found.error, found.manifests) == (None, [went.digest, old.digest])
 
 
+def test_nothing_goes_where_the_locked_image_itself_is_not_there() -> None:
+    """What it shares with the one that may go is not known then."""
+    shared = image("shared")
+    went, stays = listing(shared), listing(image("new"), shared)
+    wanted = BASE.model_copy(update={"target": "a/b", "digest": stays.digest})
+    with memory_registry() as running, running.client() as registry:
+        for one in (shared, went):
+            running.put_manifest("a/b", one)
+        (found,) = prune.plan([Brought("mine", "a/b", went.digest, "a", "1", "")], [wanted], registry, "mine")
+    assert found.error is not None and found.error.code == "images.not-found"
+
+
 def slowly(_: str) -> Iterator[bytes]:
     threading.Event().wait(SOON_S / 3)
     yield from whole(b"", status="202 Accepted")
