@@ -15,7 +15,7 @@ from clustercheck.checks.support.job import commonest, failed_on, has_mig, outco
 from clustercheck.checks.support.samples_shared import UNKNOWN, Shared, find_shared
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.votes import count_votes, find_majority
-from clustercheck.launch.first_failure import OWN_CAUSE, PEER_GONE
+from clustercheck.launch.first_failure import GAVE_UP, OWN_CAUSE, PEER_GONE
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
@@ -63,7 +63,9 @@ def _judge_end(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Find
     if node in lost:
         raise NotDoneError("its launcher waited for another node's or lost it, as those of most nodes did")
     if (finding := _ended_badly(answer)) is not None:
-        joint = _lost_peer(evidence.once(_launchers)[node])
+        launched = evidence.once(_launchers)[node]
+        log = str(launched.get("log"))  # behind the library's own word may stand Paddle's, of the signal
+        joint = _lost_peer(launched) or bool(GAVE_UP.search(log) and not OWN_CAUSE.search(log))
         return replace(finding, between=evidence.once(_either_of_two).get(node, ""), joint=joint)
     because = (
         f"its launcher says that it succeeded, while those of {len(lost)} nodes waited for it or lost it"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import clustercheck.jobs
@@ -287,14 +288,17 @@ class DockerLauncher:
 
         A node whose ranks failed stops the others: a container's end alone says nothing of them.
         """
-        waiting: dict[Future[WaitAnswer | Missing], StartedContainer] = {
-            listeners.submit(self._wait_one, one, spec): one for one in started
-        }
+        waiting: dict[Future[WaitAnswer | Missing], StartedContainer] = {}
+        ended: SimpleQueue[Future[WaitAnswer | Missing]] = SimpleQueue()  # in the order of their ends
+        for one in started:
+            future = listeners.submit(self._wait_one, one, spec)
+            waiting[future] = one
+            future.add_done_callback(ended.put)
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
         is_late = True
-        for arrival, future in enumerate(as_completed(waiting)):
-            one = waiting.pop(future)
+        for arrival in range(len(started)):
+            one = waiting.pop(future := ended.get())
             answer = future.result()
             with self._lock:
                 self._running.pop(one.node, None)

@@ -270,6 +270,16 @@ def _mark_witnesses(
     return {**outcomes, **gave_up}
 
 
+def may_be_a_peers(outcome: RankOutcome) -> bool:
+    """Whether a peer may be the cause: it waited for one, hung there, or its library gave up on one."""
+    if outcome.state is RankState.CRASHED:
+        aborted, log = outcome.exit_code == -signal.SIGABRT, outcome.log_tail
+        return aborted and bool(GAVE_UP.search(log)) and not OWN_CAUSE.search(log)
+    if outcome.state is RankState.HUNG:
+        return not any(why in outcome.because for why in STUCK_STATES.values())
+    return outcome.waited_for_peers or outcome.state is RankState.LOST_PEER
+
+
 def _gave_up(item: RankEvidence) -> bool:
     aborted = (item.end or {}).get("exit_code") == -signal.SIGABRT
     return aborted and GAVE_UP.search(item.log_tail) is not None

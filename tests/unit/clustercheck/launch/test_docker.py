@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import JobSpec, RankState
 from clustercheck.launch.requests import name_operator
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clustercheck.launch.workers import Workers
 
 NODES = ("gpu01", "gpu02", "gpu03")
 IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64
@@ -96,6 +98,24 @@ def launch(nodes: Nodes, **more: Any):
     )
     spec = JobSpec("all-reduce", "all_reduce.py", NODES, IMAGE, 30.0, {"sizes_bytes": [8]}, **more)
     return launcher.run(spec, on_event=lambda event: events.append(dict(event))), events
+
+
+def test_nodes_that_end_while_others_are_still_asked_are_heard_in_the_order_of_their_ends(monkeypatch):
+    many = tuple(f"gpu{number:02d}" for number in range(1, 13))
+    monkeypatch.setattr(sys.modules[__name__], "NODES", many)
+    submit, ends = Workers.submit, []
+
+    def ended_at_once(self, work, *arguments):
+        future = submit(self, work, *arguments)
+        if work.__name__ == "_wait_one":
+            wait([future], timeout=30)
+            ends.append(arguments[0].node)
+        return future
+
+    monkeypatch.setattr(Workers, "submit", ended_at_once)
+    _, events = launch(Nodes())
+    assert sorted(ends) == list(many)
+    assert [event["node"] for event in events if event["type"] == "job_node_ended"] == ends
 
 
 def test_each_rank_gets_the_keys_that_it_shares_with_each_other_alone():

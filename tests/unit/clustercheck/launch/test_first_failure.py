@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.launch.first_failure import RankEvidence, judge_group, mark_unprovoked
-from clustercheck.launch.model import JobOutcome, RankState
+from clustercheck.launch.first_failure import RankEvidence, judge_group, mark_unprovoked, may_be_a_peers
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 
 GOOD = {"ok": True, "because": ""}
 ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
@@ -489,3 +489,21 @@ def test_a_success_before_an_interrupt_is_believed():
         [rank(0, verdict=GOOD, end=ENDED), rank(1, **stopped), rank(2, **stopped)], False
     )
     assert states(outcomes) == [RankState.OK, RankState.KILLED, RankState.KILLED]
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "because", "may"),
+    [
+        (RankState.CRASHED, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)", "", True),
+        (RankState.CRASHED, "timeout\nCUDA error: an illegal memory access was encountered", "", False),
+        (RankState.CRASHED, "free(): invalid pointer", "", False),
+        (RankState.HUNG, "", "hung while running all-reduce", True),
+        (RankState.HUNG, "", "its process is blocked in the kernel while training", False),
+        (RankState.LOST_PEER, "", "", True),
+        (RankState.KILLED, "", "", True),
+        (RankState.FAILED, "", "", False),
+    ],
+)
+def test_a_peer_may_be_the_cause_where_a_rank_waited_for_it(state, log, because, may):
+    ended = RankOutcome(0, "gpu01", state, because, exit_code=-6, log_tail=log)
+    assert may_be_a_peers(ended) is may

@@ -14,6 +14,7 @@ from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.votes import count_votes, find_majority
+from clustercheck.launch.first_failure import may_be_a_peers
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
 from clustercheck.parse.plain_text import shortened, some_of
@@ -139,7 +140,7 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if remedy := not_the_hardware(rank.because):
         return not_run(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
-    joint = len(blamed) > 1 and (rank.waited_for_peers or rank.state in (RankState.HUNG, RankState.LOST_PEER))
+    joint = len(blamed) > 1 and may_be_a_peers(rank)
     if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (on every node: cannot determine which)"
         return failed(because, answer, expected, evidence=more, remedy=ALIKE, joint=joint)
