@@ -131,7 +131,8 @@ def _builder(
 
 def _general_name(name: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(name))
+        # `registry_address` may be in the form that URLs have.
+        return x509.IPAddress(ipaddress.ip_address(name.strip("[]")))
     except ValueError:
         return x509.DNSName(name)
 

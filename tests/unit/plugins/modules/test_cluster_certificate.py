@@ -51,6 +51,14 @@ def test_a_server_certificate_is_for_its_names_and_signed_by_the_authority(autho
     assert module.why_renew(pair, authority, NAMES, NOW, 60) == []
 
 
+@pytest.mark.parametrize("name", ["fd00::10", "[fd00::10]"])
+def test_an_ipv6_address_is_no_host_name_in_either_form(authority: module.Pair, name: str) -> None:
+    pair = module.make_server(authority, [name, "registry01"], NOW, 397)
+    names = pair.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["registry01"]
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("fd00::10")]
+
+
 def test_it_passes_the_strict_rules_of_python_3_13(tmp_path: Path) -> None:
     """From that version on what has no identifier of its authority's key is refused."""
     authority = module.make_authority("mysite", datetime.now(UTC))
