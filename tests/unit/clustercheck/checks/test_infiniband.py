@@ -158,6 +158,12 @@ def test_a_rail_that_is_slow_on_all_nodes_is_no_storage() -> None:
     assert verdicts("infiniband-port", slow) == [FAIL, FAIL, FAIL]
 
 
+def test_where_no_topology_tells_it_from_storage_a_port_that_is_slow_on_all_nodes_fails() -> None:
+    unread = (seeding.edit(node, lambda raw: raw["topology"].update(rc=1, stdout="")) for node in NODES)
+    slow = seeding.chain(*unread)(with_storage(3, *NODES))
+    assert verdicts("infiniband-port", slow) == [FAIL, FAIL, FAIL]
+
+
 def with_slots(evidence: Evidence, now: Mapping[str, tuple[str, str]], most: tuple[str, str]) -> Evidence:
     """The first adapter's link on these nodes as it is, and as it could be: lanes and GT/s."""
 
