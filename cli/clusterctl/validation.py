@@ -142,7 +142,13 @@ def make_plan(request: ValidateRequest) -> ValidationPlan:
     spec = spec.with_framework(request.framework) if request.framework else spec
     spec = acknowledged_in(spec, inventory.directory) if request.since_ack else spec
     nodes = [node.name for node in spec.in_use]
-    baseline = baselines.chosen(inventory.directory, request.baseline, suite, nodes)
+    baseline = baselines.chosen(
+        inventory.directory,
+        request.baseline,
+        suite,
+        nodes,
+        lambda limit: [host.name for host in inventory.matching(limit)],
+    )
     return ValidationPlan(request, inventory, spec, suite, baseline)
 
 

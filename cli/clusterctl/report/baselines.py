@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from clustercheck.expect import baseline
@@ -17,18 +20,24 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.report import files
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.store import Run, RunStore
 
 NONE = "none"
+NodesOf = Callable[[str], Collection[str]]
 MOST_LOOKED_AT = 50  # of the runs that passed: a result of a thousand nodes takes seconds to read
 
 
 def chosen(
-    directory: ClusterDirectory, named: str | None, suite: Suite, nodes: Collection[str]
+    directory: ClusterDirectory,
+    named: str | None,
+    suite: Suite,
+    nodes: Collection[str],
+    nodes_of: NodesOf | None = None,
 ) -> Baseline | None:
     """The ``named`` baseline (a run, a file, ``none``); else the saved one; else, of the runs that passed,
     the last that has the checks of this suite and these nodes, or most of them.
 
+    ``nodes_of`` says which nodes an earlier run's ``--limit`` names.
     Raises ExplainedError: ``baseline.*``, ``runs.unknown``, ``report.no-result``.
     """
     if named == NONE:
@@ -39,7 +48,7 @@ def chosen(
             return _read(path)
         run = RunStore(directory).get(named)
         return baseline.from_result(files.load_json(run), where=str(run.path(files.RESULT)))
-    return _saved(directory.baseline_file) or _last_good(directory, suite, nodes)
+    return _saved(directory.baseline_file) or _last_good(directory, suite, nodes, nodes_of)
 
 
 def save(directory: ClusterDirectory, document: Document) -> Path:
@@ -75,16 +84,16 @@ def _unreadable(path: Path, error: UnusableFileError | OSError) -> ClusterctlErr
     )
 
 
-def _last_good(directory: ClusterDirectory, suite: Suite, nodes: Collection[str]) -> Baseline | None:
+def _last_good(
+    directory: ClusterDirectory, suite: Suite, nodes: Collection[str], nodes_of: NodesOf | None
+) -> Baseline | None:
     """The newest complete run that passed and measured something, of those that have most of what is to be
     compared: what a baseline lacks is compared with nothing. Unreadable ones are skipped, and named.
     """
     best, most, looked_at, wanted = None, 0, 0, {check.id for check in suite.selected()}
-    for run in reversed(RunStore(directory).list()):
-        if looked_at == MOST_LOOKED_AT:
+    for bound, run in _ranked(directory, wanted, nodes, nodes_of):
+        if bound <= most or looked_at == MOST_LOOKED_AT:
             break
-        if run.kind != "validate" or not run.finished:
-            continue
         try:
             if run.whole_summary().get("verdict") != "pass":
                 continue
@@ -96,11 +105,37 @@ def _last_good(directory: ClusterDirectory, suite: Suite, nodes: Collection[str]
             continue
         if not found.figures or document["environment"].get("only_checks"):
             continue
-        then = suites().get(document["suite"])  # None: of another version
-        checks = wanted.intersection(check.id for check in then.selected()) if then else ()
-        shared = len(checks) * len(found.nodes.keys() & set(nodes))
+        shared = len(_checks_of(document["suite"], wanted)) * len(found.nodes.keys() & set(nodes))
         if shared > most:
             best, most = found, shared
-        if most == len(wanted) * len(nodes):
-            break
     return best
+
+
+def _ranked(
+    directory: ClusterDirectory, wanted: set[str], nodes: Collection[str], nodes_of: NodesOf | None
+) -> list[tuple[int, Run]]:
+    """Validations, with how much of this one they have at most by their arguments: the most first, then the
+    newest. So runs of smaller suites or fewer nodes, however many, are read last.
+    """
+
+    @cache
+    def bound(suite: str | None, limit: str | None) -> int:
+        among: Collection[str] = nodes
+        if limit and nodes_of:
+            with contextlib.suppress(ExplainedError):  # it names what is no longer there: nobody knows
+                among = nodes_of(limit)
+        checks = _checks_of(suite, wanted) if suite else wanted
+        return len(checks) * len(set(nodes).intersection(among))
+
+    ranked = []
+    for run in reversed(RunStore(directory).list()):
+        if run.kind == "validate" and run.finished and "--checks" not in run.arguments:
+            given = dict(pairwise(run.arguments))
+            ranked.append((bound(given.get("--suite"), given.get("--limit")), run))
+    return sorted(ranked, key=lambda one: -one[0])
+
+
+def _checks_of(suite: str, wanted: set[str]) -> set[str]:
+    """Those of the wanted checks that a suite has; none if it is of another version."""
+    known = suites().get(suite)
+    return wanted.intersection(check.id for check in known.selected()) if known else set()

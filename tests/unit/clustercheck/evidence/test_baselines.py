@@ -225,9 +225,9 @@ def site(tmp_path: Path) -> ClusterDirectory:
     return ClusterDirectory(tmp_path)
 
 
-def kept(site: ClusterDirectory, made: dict[str, Any]) -> str:
+def kept(site: ClusterDirectory, made: dict[str, Any], *arguments: str) -> str:
     store = RunStore(site)
-    run = store.create("validate", [])
+    run = store.create("validate", list(arguments))
     run.path(files.RESULT).write_text(json.dumps({**made, "run": run.id}))
     store.finish(run, 0, {"verdict": made["verdict"]})
     return run.id
@@ -236,7 +236,7 @@ def kept(site: ClusterDirectory, made: dict[str, Any]) -> str:
 def chosen(
     site: ClusterDirectory, named: str | None, suite: str = "quick", nodes: Sequence[str] = ("gpu01",)
 ) -> Baseline | None:
-    return baselines.chosen(site, named, load(suite), nodes)
+    return baselines.chosen(site, named, load(suite), nodes, lambda limit: limit.split(","))
 
 
 def of_nodes(*names: str, suite: str = "quick") -> dict[str, Any]:
@@ -267,6 +267,26 @@ def test_without_a_saved_one_the_last_run_counts_that_has_most_of_these_nodes_an
     assert (found := chosen(site, one, "full", every)) is not None and found.run == one
     monkeypatch.setattr(baselines, "MOST_LOOKED_AT", 2)  # of many, not all are read
     assert used("quick", *every) == one
+
+
+def test_any_number_of_runs_of_smaller_suites_fewer_nodes_or_single_checks_hides_no_whole_one(
+    site: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used(*nodes: str) -> str | None:
+        found = chosen(site, None, "standard", nodes)
+        return found.run if found else None
+
+    every = ("gpu01", "gpu02", "gpu03")
+    whole = kept(site, of_nodes(*every, suite="standard"), "--suite", "standard")
+    only = of_nodes(*every, suite="standard")
+    only["environment"]["only_checks"] = ["nvlink"]
+    kept(site, only, "--suite", "standard", "--checks", "nvlink")
+    limit = ("--suite", "standard", "--limit", "gpu01,gpu02")
+    two = kept(site, of_nodes("gpu01", "gpu02", suite="standard"), *limit)
+    kept(site, of_nodes(*every), "--suite", "quick")
+    monkeypatch.setattr(baselines, "MOST_LOOKED_AT", 1)
+    assert used(*every) == used("gpu03") == whole
+    assert used("gpu01", "gpu02") == used("gpu01") == two  # the newer of two that have all
 
 
 def test_named_then_saved_then_the_last_good_run(
