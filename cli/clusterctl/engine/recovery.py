@@ -77,12 +77,12 @@ class LeftBehind:
         return f"run {self.run.id} ({self.run.operator}) was {how}: {open_}"
 
 
-def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
+def left_behind(store: RunStore, besides: Run, declared: Collection[str]) -> list[LeftBehind]:
     """Runs that were interrupted, runs whose jobs continued, as their journals say, and unreadable ones.
 
-    Of each host with the oldest MAX_HOST_JOBS jobs: when they have ended, later ones follow. Call it holding
-    the mutex. Raises ClusterctlError (``runs.journal-unreadable``, exit 2): nobody knows then whether a job
-    of that run still changes a node.
+    Of each host with the oldest MAX_HOST_JOBS jobs: when they have ended, later ones follow. Of one that is
+    no longer ``declared`` with all: it is not asked. Call it holding the mutex. Raises ClusterctlError
+    (``runs.journal-unreadable``, exit 2): nobody knows then whether a job of that run still changes a node.
     """
     listing = store.scan()
     changing = [run for run in listing.runs if run.kind in CHANGING_KINDS and run.id != besides.id]
@@ -94,10 +94,11 @@ def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
         jobs = []
         for job in open_jobs(run.journal):
             of_host[job.host] += 1
-            if of_host[job.host] <= MAX_HOST_JOBS:
+            if of_host[job.host] <= MAX_HOST_JOBS or job.host not in declared:
                 jobs.append(job)
         one = LeftBehind(run, tuple(jobs), is_there(run.journal))
-        require_few_open(run.journal, count := count + len(one.jobs))
+        count += sum(job.host in declared for job in jobs)
+        require_few_open(run.journal, count)
         if one.jobs or one.cut_off or isinstance(run, UnreadableRun):
             found.append(one)
     return found
@@ -130,10 +131,7 @@ def recover(
     left = [one for one in left if one.jobs or one.cut_off]
     if not left:
         return []
-    finished: dict[tuple[str, str], JobFinished] = {}
-    for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:
-        finished[host, job_id] = ended = _finished(host, JobAnswer(id=job_id, state="forgotten"))
-        say(_sentence(ended))
+    finished = _forget([job for one in left for job in one.jobs if job.host not in declared], say)
     deadline = time.monotonic() + wait_limit_s
     asking = {host: [job_id for h, job_id in jobs if h == host] for host in hosts}
     wait_s = 0.0
@@ -178,6 +176,14 @@ def recover(
         asking, wait_s = running, WAIT_A_ROUND_S
     _settle(store, left, finished)
     return list(finished.values())
+
+
+def _forget(jobs: Sequence[JobStarted], say: Callable[[str], None]) -> dict[tuple[str, str], JobFinished]:
+    """Ends jobs of hosts that are no longer declared: there may be thousands, so each host is named once."""
+    for host, number in Counter(job.host for job in jobs).items():
+        say(f"{host}: {counted(number, 'job')} lost: {UNKNOWABLE['forgotten']}")
+    ended = [_finished(job.host, JobAnswer(id=job.job_id, state="forgotten")) for job in jobs]
+    return {(one.host, one.job_id): one for one in ended}
 
 
 def _ask(

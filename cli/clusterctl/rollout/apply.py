@@ -155,10 +155,10 @@ def _record(
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:
     """Settle what earlier runs of this directory left on nodes: jobs first, then leases."""
-    declared = [host.name for host in chosen.inventory.hosts]
+    declared = {host.name for host in chosen.inventory.hosts}
     recover(
         store,
-        left_behind(store, session.run),
+        left_behind(store, session.run, declared),
         inventory=chosen.directory.hosts_file,
         hosts=chosen.names,
         declared=declared,

@@ -403,7 +403,7 @@ def _left_behind() -> None:
     store = site().store
     ours = replace(store.create("plan", []))
     try:
-        left_behind(store, ours)
+        left_behind(store, ours, ("gpu01",))
     finally:
         ours.path("run.json").unlink()
         ours.directory.rmdir()

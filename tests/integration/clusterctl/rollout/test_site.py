@@ -123,7 +123,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
     assert len(open_jobs(dead.run.journal)) == 1
     ours = session(cluster)
     store = RunStore(cluster)
-    left = left_behind(store, ours.run)
+    left = left_behind(store, ours.run, ("gpu01", "gpu02"))
     assert [one.run.id for one in left] == [dead.run.id]
     assert left[0].cut_off
     said: list[str] = []
@@ -149,7 +149,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
     assert open_jobs(dead.run.journal) == []
     (written,) = [e for e in read(dead.run.journal) if isinstance(e, JobFinished)]
     assert written.recovered
-    assert left_behind(store, ours.run) == []
+    assert left_behind(store, ours.run, ("gpu01", "gpu02")) == []
     assert store.get(dead.run.id).exit_code == 130
 
 
@@ -200,7 +200,7 @@ def settle(
     ours = session(cluster)
     return recover(
         store,
-        left_behind(store, ours.run),
+        left_behind(store, ours.run, declared),
         inventory=cluster.hosts_file,
         hosts=hosts,
         declared=declared,
@@ -214,7 +214,7 @@ def settle(
 
 def test_a_run_that_ended_in_an_error_of_ours_has_not_forgotten_its_jobs(cluster):
     store = begun(cluster, "gpu01", {"error": "OSError: disk full"})
-    (one,) = left_behind(store, store.create("apply", []))
+    (one,) = left_behind(store, store.create("apply", []), ("gpu01", "gpu02"))
     assert [(job.host, job.job_id) for job in one.jobs] == [("gpu01", "j123.4")]
     assert not one.cut_off
 
@@ -235,7 +235,7 @@ def test_the_job_of_a_forgotten_host_is_closed_as_lost(cluster):
     store = begun(cluster, "gpu99")
     (job,) = settle(cluster, store, ("gpu01",), ("gpu01", "gpu02"))
     assert (job.host, job.lost, job.msg) == ("gpu99", True, "the host is no longer in the inventory")
-    assert not any(one.jobs for one in left_behind(store, store.create("apply", [])))
+    assert not any(one.jobs for one in left_behind(store, store.create("apply", []), ("gpu01", "gpu02")))
 
 
 def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_name_is_one(cluster):
@@ -278,4 +278,4 @@ def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster):
     assert (caught.value.code, caught.value.exit_code) == ("engine.job-unknown", 3)
     assert caught.value.what.startswith("gpu01 cannot determine whether a job of an earlier run still runs")
     assert asked[0].forks == 1
-    assert len(left_behind(store, store.create("apply", []))[0].jobs) == 1
+    assert len(left_behind(store, store.create("apply", []), ("gpu01", "gpu02"))[0].jobs) == 1

@@ -152,7 +152,7 @@ def test_what_all_runs_left_behind_has_a_limit_together(
     for _ in range(2):
         journal(store.create("apply", []).journal, *map(host_started, range(6)))
     with pytest.raises(ClusterctlError, match="more than 10 jobs"):
-        left_behind(store, store.create("apply", []))
+        left_behind(store, store.create("apply", []), [f"gpu{number}" for number in range(6)])
 
 
 def test_one_host_with_jobs_without_end_leaves_those_of_the_others_to_be_read(
@@ -162,5 +162,6 @@ def test_one_host_with_jobs_without_end_leaves_those_of_the_others_to_be_read(
     for run in range(3):
         made_up = [as_line(JobStarted(1.0, "liar", f"j{n}.{run}")).strip() for n in range(MAX_HOST_JOBS)]
         journal(store.create("apply", []).journal, *made_up, host_started(run))
-    jobs = [job for one in left_behind(store, store.create("apply", [])) for job in one.jobs]
+    declared = ("liar", "gpu0", "gpu1", "gpu2")
+    jobs = [job for one in left_behind(store, store.create("apply", []), declared) for job in one.jobs]
     assert Counter(job.host for job in jobs) == {"liar": MAX_HOST_JOBS, "gpu0": 1, "gpu1": 1, "gpu2": 1}

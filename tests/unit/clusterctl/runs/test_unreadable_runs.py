@@ -17,7 +17,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine.events import JobFinished, JobStarted
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
-from clusterctl.engine.recovery import left_behind, recover
+from clusterctl.engine.recovery import MAX_HOST_JOBS, left_behind, recover
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.events import EventLog, open_containers, read_events
 from clusterctl.runs.store import Run, RunStore
@@ -114,7 +114,7 @@ def recovered(store: RunStore, said: list[str]) -> list[JobFinished]:
 
     ours = store.create("apply", [])
     return recover(
-        store, left_behind(store, ours), inventory=Path("hosts.yml"), hosts=(), declared=(), forks=1,
+        store, left_behind(store, ours, ()), inventory=Path("hosts.yml"), hosts=(), declared=(), forks=1,
         run_directory=ours.directory, say=said.append, runner=runner,
     )  # fmt: skip
 
@@ -128,6 +128,16 @@ def test_the_journal_of_an_unreadable_run_still_tells_of_its_jobs(store: RunStor
     assert said[0] == f"run {run.id}: its record cannot be read; by its journal: outcome of 1 job unknown"
     assert open_jobs(run.journal) == []
     assert run.path("run.json").read_text() == "", "what is damaged is for a person to look at"
+
+
+def test_all_jobs_of_a_host_that_is_no_longer_declared_end_together_in_one_line(store: RunStore) -> None:
+    run, said = store.create("apply", []), []
+    with Journal(run.journal) as journal:
+        for number in range(MAX_HOST_JOBS + 1):
+            journal.write(JobStarted(1.0, "gpu09", f"j{number}.1"))
+    assert all(job.lost for job in recovered(store, said))
+    assert said[1:] == [f"gpu09: {MAX_HOST_JOBS + 1} jobs lost: the host is no longer in the inventory"]
+    assert open_jobs(run.journal) == []
 
 
 def test_an_unreadable_run_without_open_jobs_is_said_and_no_host_asked(store: RunStore) -> None:
