@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 from clusterctl.cluster.endpoint import Endpoint
@@ -19,7 +20,17 @@ class LoginGates:
 
     def gate(self, way: Endpoint | None) -> threading.BoundedSemaphore:
         """What is held while logging in that way; all that are not known share one."""
-        # A ProxyCommand may have the host's own address written out.
-        jump = way.jump.replace(way.address, "%h") if way else "not known"
+        jump = _first_jump(way) if way else "not known"
         limit = PARALLEL_LOGINS_PER_JUMP if jump else PARALLEL_DIRECT_LOGINS
         return self._gates.setdefault(jump, threading.BoundedSemaphore(limit))
+
+
+def _first_jump(way: Endpoint) -> str:
+    """The first jump host, which sees the logins to all behind it; of a ProxyCommand the whole of it."""
+    if "-J" in way.proxy:
+        hops = way.proxy[way.proxy.index("-J") + 1]
+    elif way.jump and "-W" in way.proxy:
+        hops = way.jump
+    else:  # it may have the host's own address written out
+        return way.jump.replace(way.address, "%h")
+    return re.sub(r"^(ssh://)?([^@]*@)?|:22$", "", hops.split(",")[0])

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
+import re
 import shlex
 import shutil
 import socket
@@ -45,6 +47,8 @@ CONNECT_S = 10
 LOGIN_S = 40.0
 PERSIST_S = 60
 KILL_AFTER_S = 5.0
+LOGIN_ATTEMPTS = 3  # where an sshd drops logins at random (MaxStartups), as a second jump host's may
+DROPPED = re.compile(r"kex_exchange_identification: (Connection closed|read: Connection reset)")
 LOCAL_MARGIN_S = 15.0
 START = "@@clusterctl-start@@"
 ASK = (
@@ -225,25 +229,35 @@ class OpenSshTransport:
                 return
             self._connected.pop(host.name, None)
             # A background master keeps its standard error open: a file, or we would wait for it for ever.
-            with self._turn_to_log_in(host), tempfile.TemporaryFile("w+") as output:
-                command = ["ssh", *self._options(host, master=True), "-f", "-N", "--", host.address]
-                try:
-                    code = subprocess.run(
-                        command,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=output,
-                        timeout=LOGIN_S,
-                        env=self._environment,
-                        start_new_session=True,
-                        check=False,
-                    ).returncode
-                except subprocess.TimeoutExpired:
-                    raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
-                if code != 0:
-                    output.seek(0)
-                    raise NodeUnreachableError(host.name, self.reason(output.read(), host.name))
+            with self._turn_to_log_in(host):
+                for attempt in range(LOGIN_ATTEMPTS):
+                    if (said := self._log_in(host)) is None:
+                        break
+                    if attempt + 1 == LOGIN_ATTEMPTS or not DROPPED.search(said):
+                        raise NodeUnreachableError(host.name, self.reason(said, host.name))
+                    time.sleep(random.uniform(0.5, 1.5) * (attempt + 1))  # noqa: S311 - not all at once
             self._connected[host.name] = time.monotonic()
+
+    def _log_in(self, host: Host) -> str | None:
+        """Start the shared connection; what ssh said if it could not. NodeUnreachableError if it hangs."""
+        # A background master keeps its standard error open: a file, or we would wait for it for ever.
+        with tempfile.TemporaryFile("w+") as output:
+            command = ["ssh", *self._options(host, master=True), "-f", "-N", "--", host.address]
+            try:
+                code = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=output,
+                    timeout=LOGIN_S,
+                    env=self._environment,
+                    start_new_session=True,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
+            output.seek(0)
+            return output.read() if code != 0 else None
 
     def _turn_to_log_in(self, host: Host) -> contextlib.AbstractContextManager[None]:
         if len(self._hosts) <= PARALLEL_LOGINS_PER_JUMP:

@@ -45,7 +45,7 @@ def split_words(text: str) -> list[str]:
             found, rest = getopt.getopt(rest, _FLAGS)
         except getopt.GetoptError:
             break  # ssh itself says so
-        for flag in (flag for flag, value in found if flag in UNDOING and value != "none"):
+        for flag in (flag for flag, _ in found if flag in UNDOING):
             raise ValueError(f"has {flag}, which no option undoes: remove it")
         rest = rest[1:]
     return words

@@ -22,6 +22,7 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = "paddle_launch"
 WITNESSES = 2  # nodes, whose word counts more than one's
+ABORTED = (-6, 134, 250)  # by SIGABRT, as Python, a shell and an exit code of eight bits say it
 SHOWN = 600  # characters of what was printed, the last
 MAX_SAMPLES = 100_000
 EXPECTED = "each sample once an epoch, and a loss that falls"
@@ -65,7 +66,8 @@ def _judge_end(evidence: Evidence, node: str, answer: Mapping[str, Any]) -> Find
     if (finding := _ended_badly(answer)) is not None:
         launched = evidence.once(_launchers)[node]
         log = str(launched.get("log"))  # behind the library's own word may stand Paddle's, of the signal
-        joint = _lost_peer(launched) or bool(GAVE_UP.search(log) and not OWN_CAUSE.search(log))
+        gave_up = launched.get("exit_code") in ABORTED and GAVE_UP.search(log) and not OWN_CAUSE.search(log)
+        joint = _lost_peer(launched) or bool(gave_up)
         return replace(finding, between=evidence.once(_either_of_two).get(node, ""), joint=joint)
     because = (
         f"its launcher says that it succeeded, while those of {len(lost)} nodes waited for it or lost it"
