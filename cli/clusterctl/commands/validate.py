@@ -154,7 +154,9 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
     if result.unmade is None:
         again = f"clusterctl report {result.document.run} --format html --output FILE"
         console.say(f"interrupted while the reports were written; the verdict stands. To make one: {again}")
-    if save_baseline:
+    if save_baseline and result.document.verdict == "pass" and result.exit_code != EXIT_GOOD:
+        console.say("not saved as the baseline: the verdict is not recorded")
+    elif save_baseline:
         _save(plan, result.document)
     return result.exit_code
 

@@ -28,7 +28,7 @@ def main() -> int:
     if sys.argv[4] == "inventory":
         sys.stdout.write(json.dumps(inventory(feed["hosts"])))
         return 0
-    hosts = sys.argv[sys.argv.index("--limit") + 1].split(",")
+    hosts = Path(sys.argv[sys.argv.index("--limit") + 1].removeprefix("@")).read_text().split()
     playbook = Path(sys.argv[-1]).stem
     if playbook == "leases":
         return lend(hosts)

@@ -1,4 +1,4 @@
-"""Parallel calls that may never return, each with a time limit that always holds."""
+"""Parallel calls that may never return, each with a time limit that holds from its turn on."""
 
 from __future__ import annotations
 

@@ -46,12 +46,16 @@ def _plan(
     staying: dict[str, set[str]] = {}
     broken: dict[str, ExplainedError] = {}
     for repository in {one.repository for one in gone}:
-        digests = {digest for target, digest in wanted if target == repository}
-        try:
-            kept = [named_manifests(registry, repository, digest) for digest in digests]
-            staying[repository] = set().union(*kept)
-        except ExplainedError as error:
-            broken[repository] = error
+        staying[repository] = set()
+        for digest in {digest for target, digest in wanted if target == repository}:
+            try:
+                staying[repository] |= named_manifests(registry, repository, digest)
+            except ExplainedError as error:
+                # One that was not brought yet has nothing there that only it names.
+                if error.code != "images.not-found" or any(
+                    (one.repository, one.digest) == (repository, digest) for one in there
+                ):
+                    broken[repository] = error
     return [_one(one, staying, broken, registry) for one in gone]
 
 

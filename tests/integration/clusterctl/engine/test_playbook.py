@@ -489,9 +489,9 @@ def test_two_clusters_share_no_connection_and_the_playbooks_of_one_do(tmp_path: 
 
 def test_a_cluster_directory_may_have_letters_at_which_ansible_divides_a_limit(tmp_path: Path) -> None:
     site = tmp_path / "my cluster,a:1"
-    site.mkdir()
+    (site / "run").mkdir(parents=True)
     (site / "hosts.yml").write_text("all: {hosts: {gpu01: {ansible_connection: local}}}\n")
-    outcome, _ = run(request(site, "- ansible.builtin.ping:\n", ("gpu01",)))
+    outcome, _ = run(request(site, "- ansible.builtin.debug: {msg: here}\n", ("gpu01",)))
     assert outcome.states == {"gpu01": HostState.GOOD}
 
 

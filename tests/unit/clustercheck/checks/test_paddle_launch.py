@@ -409,3 +409,21 @@ def test_a_loss_that_is_no_number_is_of_all_where_half_of_them_have_it(
     found = judged(seeding.verdicts(checked.JOB, lose)(sample.healthy()))
     assert {node for node, one in found.items() if one.verdict is Verdict.FAIL} == failed
     assert all("not a number" in found[str(node)].because for node in failed)
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "joint"),
+    [
+        (
+            -6,
+            "what(): [enforce fail at /gloo/transport/tcp/pair.cc:589] Read timed out\nabort",
+            True,
+        ),
+        (250, "Read timed out\nFatalError: `Process abort signal` is detected", True),
+        (-11, "Connection refused, retry\nSegmentation fault", False),
+        (1, "timed out, retry\nAssertionError: loss is NaN", False),
+    ],
+)
+def test_a_launcher_whose_library_gave_up_on_a_peer_may_have_ended_by_that(code, log, joint):
+    result = judged(says("gpu02", exit_code=code, log=log)(sample.healthy()))["gpu02"]
+    assert (result.verdict, result.joint) == (Verdict.FAIL, joint)

@@ -43,16 +43,20 @@ def test_a_locked_image_that_lost_a_manifest_keeps_its_others(lost: str) -> None
     assert (found.error, found.manifests) == (None, [went.digest, old.digest])
 
 
-def test_nothing_goes_where_the_locked_image_itself_is_not_there() -> None:
-    """What it shares with the one that may go is not known then."""
+@pytest.mark.parametrize("was_brought", [True, False])
+def test_nothing_goes_where_the_locked_image_itself_was_lost(*, was_brought: bool) -> None:
+    """What it shares with the one that may go is not known then; one that never came shares nothing."""
     shared = image("shared")
     went, stays = listing(shared), listing(image("new"), shared)
     wanted = BASE.model_copy(update={"target": "a/b", "digest": stays.digest})
     with memory_registry() as running, running.client() as registry:
         for one in (shared, went):
             running.put_manifest("a/b", one)
-        (found,) = prune.plan([Brought("mine", "a/b", went.digest, "a", "1", "")], [wanted], registry, "mine")
-    assert found.error is not None and found.error.code == "images.not-found"
+        brought = [went, stays] if was_brought else [went]
+        known = [Brought("mine", "a/b", one.digest, one.digest, "1", "") for one in brought]
+        (found,) = prune.plan(known, [wanted], registry, "mine")
+    assert (found.error and found.error.code) == ("images.not-found" if was_brought else None)
+    assert found.manifests == ([] if was_brought else [went.digest, shared.digest])
 
 
 def slowly(_: str) -> Iterator[bytes]:
