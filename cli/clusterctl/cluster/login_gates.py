@@ -26,7 +26,7 @@ class LoginGates:
 
 
 def _first_jump(way: Endpoint) -> str:
-    """The first jump host, which sees the logins to all behind it; of a ProxyCommand the whole of it."""
+    """The first jump host, which sees the logins to all behind it; of a ProxyCommand all of it."""
     if "-J" in way.proxy:
         hops = way.proxy[way.proxy.index("-J") + 1]
     elif way.jump and "-W" in way.proxy:
