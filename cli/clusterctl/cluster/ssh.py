@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import random
 import re
 import shlex
 import shutil
@@ -228,14 +227,14 @@ class OpenSshTransport:
             ):
                 return
             self._connected.pop(host.name, None)
-            # A background master keeps its standard error open: a file, or we would wait for it for ever.
             with self._turn_to_log_in(host):
                 for attempt in range(LOGIN_ATTEMPTS):
-                    if (said := self._log_in(host)) is None:
+                    with self._logins.under_way(again=attempt > 0):
+                        said = self._log_in(host)
+                    if said is None or not DROPPED.search(said):
                         break
-                    if attempt + 1 == LOGIN_ATTEMPTS or not DROPPED.search(said):
-                        raise NodeUnreachableError(host.name, self.reason(said, host.name))
-                    time.sleep(random.uniform(0.5, 1.5) * (attempt + 1))  # noqa: S311 - not all at once
+            if said is not None:
+                raise NodeUnreachableError(host.name, self.reason(said, host.name))
             self._connected[host.name] = time.monotonic()
 
     def _log_in(self, host: Host) -> str | None:
