@@ -143,6 +143,7 @@ class RunStore:
     ) -> None:
         self._cluster = cluster
         self._on_link = on_link
+        self._ended: set[str] = set()  # runs whose end this process has recorded
 
     def create(self, kind: str, arguments: Sequence[str]) -> Run:
         """Start a run: its directory and run.json exist when this returns."""
@@ -167,22 +168,21 @@ class RunStore:
     def finish(self, run: Run, exit_code: int, summary: Mapping[str, Any]) -> Run:
         """Record how a run ended."""
         ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary), left_out=False)
+        self._ended.add(run.id)
         self._record(ended)
         return ended
 
     @contextlib.contextmanager
     def finished_on_error(self, run: Run) -> Iterator[None]:
-        """Record how a run ended where the block raises, whatever it raises; else the block has done it."""
+        """Record how a run ended where the block raises, whatever it raises; else the block has done it.
+
+        What the block recorded stays, as where Ctrl-C came while it did.
+        """
         try:
             yield
-        except KeyboardInterrupt:
-            self.finish(run, EXIT_INTERRUPTED, {"error": "interrupted"})
-            raise
-        except ExplainedError as error:
-            self.finish(run, error.exit_code, {"error": error.what})
-            raise
         except BaseException as error:
-            self.finish(run, EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"})
+            if run.id not in self._ended:
+                self.finish(run, *_end_by(error))
             raise
 
     def annotate(self, run: Run, summary: Mapping[str, Any]) -> Run:
@@ -275,6 +275,15 @@ class RunStore:
                 _NAMED.add(one.directory)
                 console.say(f"run {one.id} is omitted: {one.error.what} ({one.error.where})")
         return listing
+
+
+def _end_by(error: BaseException) -> tuple[int, dict[str, str]]:
+    """The exit code and the summary of a run that an error ended."""
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED, {"error": "interrupted"}
+    if isinstance(error, ExplainedError):
+        return error.exit_code, {"error": error.what}
+    return EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"}
 
 
 def _beginning_of_name(moment: datetime) -> str:

@@ -259,3 +259,15 @@ def test_a_run_of_a_clock_that_was_ahead_is_not_the_newest_for_years(
             made.append(store.create("apply", []).id)
     assert [run.id for run in store.scan().runs] == made
     assert store.get("last").id == made[-1]
+
+
+def test_what_a_run_recorded_of_its_end_stays_where_it_is_interrupted_then(store: RunStore) -> None:
+    run = store.create("apply", [])
+    with pytest.raises(KeyboardInterrupt), store.finished_on_error(run):
+        store.finish(run, 0, {"changed": 2})
+        raise KeyboardInterrupt
+    assert ((kept := store.get(run.id)).exit_code, kept.summary) == (0, {"changed": 2})
+    other = store.create("apply", [])
+    with pytest.raises(KeyboardInterrupt), store.finished_on_error(other):
+        raise KeyboardInterrupt
+    assert ((kept := store.get(other.id)).exit_code, kept.summary) == (130, {"error": "interrupted"})
