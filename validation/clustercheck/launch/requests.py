@@ -14,13 +14,13 @@ from typing import Any
 
 from clustercheck.launch.agent import StartedContainer
 from clustercheck.launch.model import JobSpec
-from clustercheck.launch.on_node import JOBS_ROOT
+from clustercheck.launch.on_node import JOBS_ROOT, OURS
 from clustercheck.launch.placement import NodeReport, RankPlace
 
 
 def name_container(run_id: str, spec: JobSpec, node: str, ranks: Sequence[RankPlace]) -> StartedContainer:
     """The container of a job on a node, before it exists."""
-    name = f"clusterctl-{run_id}-{spec.name}".replace("/", "-")
+    name = f"{OURS}{run_id}-{spec.name}".replace("/", "-")
     directory = f"{JOBS_ROOT}/{run_id}/{spec.name}"
     return StartedContainer(node, name, directory, tuple(place.rank for place in ranks))
 

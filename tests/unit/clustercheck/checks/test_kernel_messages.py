@@ -14,7 +14,7 @@ from clustercheck.checks.xid import catalogue, is_fault, judge_messages, line
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Subject, Verdict
 from clustercheck.parse.kernel_log import Xid, parse_line, unnumbered_fault
-from clustercheck.probe.kernel_log import KEEP_LINES, LAST_OF_KIND, MOST_KINDS, Sifted
+from clustercheck.probe.kernel_log import BY_SEVERITY, KEEP_LINES, LAST_OF_KIND, MOST_KINDS, Sifted
 from clustercheck.samples import sample
 
 GPU = "0000:07:00"
@@ -169,6 +169,11 @@ def test_what_one_device_no_longer_needs_settles_nothing_of_another() -> None:
     assert judge_messages([needed, settled], {}).verdict is Verdict.FAIL
     assert judge_messages([settled, replace(needed, address=settled.address)], {}).verdict is Verdict.FAIL
     assert judge_messages([settled], {}).verdict is Verdict.PASS
+
+
+def test_the_probe_tells_by_severity_what_the_table_judges_by_it() -> None:
+    codes = catalogue()["codes"]
+    assert {str(code) for code, entry in codes.items() if entry["fault"] == "by_message"} == BY_SEVERITY
 
 
 def test_kinds_that_do_not_fit_are_counted_and_nothing_passes_then() -> None:

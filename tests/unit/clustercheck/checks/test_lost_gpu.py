@@ -124,8 +124,8 @@ def test_lists_of_programs_without_an_end_are_read_in_time_in_proportion_to_thei
         without_processes("<processes>" * count)
         return time.process_time() - began
 
-    short = min(seconds(20_000) for _ in range(3))
-    assert min(seconds(200_000) for _ in range(3)) < 50 * short + 0.05
+    short = min(seconds(100_000) for _ in range(5))
+    assert min(seconds(1_000_000) for _ in range(5)) < 50 * short
 
 
 def test_whole_output_with_an_error_is_not_read_where_no_gpu_is_lost() -> None:
