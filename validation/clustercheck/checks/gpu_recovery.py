@@ -14,7 +14,7 @@ from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 FIRST_BRANCH = 570  # both captured drivers print the element from this branch on
-# What earlier ones print of the same in gpu_reset_status, from some 530 on.
+# What earlier ones print of the same in gpu_reset_status, as one of 555 does.
 EARLIER = {"reset_required": "Reset", "drain_and_reset_recommended": "Drain and Reset"}
 REMEDIES = {
     "Reset": "Drain the node and reset the GPU: nvidia-smi --gpu-reset -i N",
@@ -66,7 +66,7 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     measures="the recovery that the driver requests",
     method=f"nvidia-smi -q -x, gpu_recovery_action, or gpu_reset_status before {FIRST_BRANCH}",
-    requires="a driver that reports it, as those of some 530 or later do",
+    requires="a driver that reports it",
     expectation="None",
     remedy="Read the kernel log for Xid 154 and follow its action.",
     subjects=every_gpu,
